@@ -1,0 +1,83 @@
+# The one door. Each target works alone on a fresh machine: it sets up what it needs first.
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.ready
+SEEDS ?= 2000
+START ?= 1
+KILLS ?= 20
+BENCH ?= keyed-window
+DEMO_ON ?= spark
+COMPILE := uv pip compile pyproject.toml --python-version 3.11 --no-header --no-annotate --no-emit-index-url --quiet
+
+.PHONY: help setup java lint format type arch test sim mutants chaos docs bench demo requirements clean
+
+help:
+	@echo "make demo          word count, split, killed and merged while it runs (DEMO_ON=spark|local)"
+	@echo "make test          lint, types, architecture, all quick tests"
+	@echo "make sim           the simulator: SEEDS=$(SEEDS) START=$(START)"
+	@echo "make mutants       breaks each rule of the protocol and sees the simulator find it"
+	@echo "make chaos         kill -9 and SIGSTOP on real processes: KILLS=$(KILLS)"
+	@echo "make bench         BENCH=$(BENCH)"
+	@echo "make setup lint format type arch docs requirements clean"
+
+setup: $(STAMP)
+
+$(STAMP): requirements/dev.txt pyproject.toml tools/setup
+	PYTHON="$(PYTHON)" tools/setup packages
+	@touch $@
+
+# Java is needed by Spark only: without it the Spark tests are skipped (a failure when CI=true).
+java:
+	@tools/setup java
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+type: setup
+	$(BIN)/mypy seep operators
+
+arch: setup
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q tests/architecture
+
+test: setup
+	@tools/setup java || [ "$(CI)" != true ]
+	$(MAKE) lint
+	$(MAKE) type
+	$(MAKE) arch
+	$(BIN)/pytest -q -m "not slow"
+
+sim: setup
+	$(BIN)/python -m seep.sim --seeds $(SEEDS) --start $(START)
+
+mutants: setup
+	$(BIN)/python -m seep.sim.mutants
+
+chaos: setup
+	$(BIN)/seep bench recovery --on local --kills $(KILLS)
+	$(BIN)/seep bench zombie --on local
+
+docs: setup
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+
+bench: setup
+	$(BIN)/seep bench $(BENCH)
+
+demo: setup
+	@[ "$(DEMO_ON)" != spark ] || tools/setup java
+	DEMO_ON="$(DEMO_ON)" $(BIN)/python -m demo.wordcount
+
+# The pins. core: what `pip install seep` brings; dev: what `make setup` installs; all: with every extra.
+requirements:
+	$(COMPILE) --all-extras -o requirements/all.txt
+	$(COMPILE) -c requirements/all.txt -o requirements/core.txt
+	$(COMPILE) -c requirements/all.txt --extra spark --extra dev -o requirements/dev.txt
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis docs/_build build dist

@@ -1,0 +1,78 @@
+"""Running aggregates by key: a Table that changes with every epoch, or one row for each key at the end of input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from operators.aggregates import Spec
+from operators.changes import INSERTED, UPDATED, change_column, change_schema, differ
+from operators.groups import TABLE, Groups
+from operators.index import Slots
+from seep.errors import Misuse
+from seep.model.arrow import ArrowBatch, ArrowState
+from seep.model.epoch import Moment
+from seep.model.ids import FOREVER
+
+
+class Aggregate:
+    """``emit="update"``: the changes of the Table of aggregates. ``"close"``: all of it, once, when input ends."""
+
+    def __init__(
+        self, keys: Sequence[str], schema: pa.Schema, aggregates: Mapping[str, Spec], emit: str = "update"
+    ) -> None:
+        if emit not in ("update", "close"):
+            raise Misuse(f"aggregate: emit={emit!r}; choose 'update' or 'close'")
+        self._groups = Groups(keys, schema, aggregates, timed=False)
+        self._updates = emit == "update"
+        rows = pa.schema([*self._groups.key_fields, *self._groups.fields])
+        self.schema = change_schema(rows) if self._updates else rows
+
+    @property
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        return {"out": self.schema}
+
+    def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
+        batches = [batch for _, batch in inputs if batch.rows]
+        if batches:
+            record = ArrowBatch.concat(batches).record
+            found = self._groups.find(record)
+            if self._updates:
+                slots = self._groups.index.ordered(found.touched)
+                new = np.isin(slots, found.fresh)
+                before = self._groups.results(slots)
+                self._groups.fold(found.slots, record)
+                return self._changes(slots, new, before)
+            self._groups.fold(found.slots, record)
+        if not self._updates and moment.watermark >= FOREVER > moment.watermark_before:
+            slots = self._groups.index.ordered(self._groups.index.all())
+            return self._rows(slots, [*self._groups.index.keys(slots), *self._groups.results(slots)])
+        return {}
+
+    def _changes(self, slots: Slots, new: npt.NDArray[np.bool_], before: list[pa.Array]) -> dict[str, ArrowBatch]:
+        after = self._groups.results(slots)
+        changed = new | differ(before, after, len(slots))
+        kept = pa.array(np.flatnonzero(changed))
+        slots = slots[changed]
+        results = [array.take(kept) for array in after]
+        kinds = change_column(np.where(new[changed], INSERTED, UPDATED))
+        return self._rows(slots, [*self._groups.index.keys(slots), *results, kinds])
+
+    def _rows(self, slots: Slots, arrays: list[pa.Array]) -> dict[str, ArrowBatch]:
+        if len(slots) == 0:
+            return {}
+        record = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        return {"out": ArrowBatch(record, self._groups.index.buckets[slots])}
+
+    def snapshot(self, full: bool) -> ArrowState:
+        return ArrowState({TABLE: self._groups.snapshot(full)})
+
+    def load(self, state: ArrowState) -> None:
+        if TABLE in state.tables:
+            self._groups.load(state.tables[TABLE])
+
+    def statistics(self) -> dict[str, int]:
+        return {"keys": len(self._groups.index), "state_bytes": self._groups.size_bytes}

@@ -1,0 +1,248 @@
+"""A user's operator: code that runs per key, with managed state, timers and ticks.
+
+Nothing is called per partition, so parallelism never shows. One epoch goes: forget what has expired, rows in
+canonical order, due timers, ticks, `on_epoch` for every key that rows or timers touched. A call that raises leaves
+its key, its timers and the output as they were before it, and becomes a dead letter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from operators.context import Context, Entry, moment_of
+from operators.keyed import KeyedEntries
+from operators.rowwise import record_of_results, rows_in
+from operators.states import Declared
+from operators.step import DEAD_LETTERS, Failure, Site, dead_letters, describe, halving, row_text
+from operators.tally import Tally
+from seep.errors import Misuse
+from seep.model.arrow import ArrowBatch, ArrowState
+from seep.model.epoch import Moment
+from seep.model.ids import FOREVER
+from seep.model.keyform import encode
+from seep.model.schema import physical
+
+MAX_ROUNDS = 10_000
+"""Timers that set due timers, in one epoch: beyond this it is a loop."""
+
+
+class Operator:
+    """Base of users' operators: declare states as class attributes, write `on_row` and what else is needed.
+
+    >>> from operators.states import ValueState
+    >>> class Total(Operator):
+    ...     total = ValueState(int, default=0)
+    ...     def on_row(self, row, ctx):
+    ...         self.total.value += row.amount
+    ...         ctx.emit({"store": ctx.key, "total": self.total.value})
+    """
+
+    def on_row(self, row: Any, ctx: Context) -> None:
+        """A row has come."""
+
+    def on_timer(self, at: datetime, ctx: Context) -> None:
+        """A timer of this key is due."""
+
+    def on_tick(self, ctx: Context) -> None:
+        """``apply(..., every="1s")``: once for each key with state."""
+
+    def on_epoch(self, epoch: int, ctx: Context) -> None:
+        """This epoch is complete: once for each key touched in it."""
+
+
+def states_of(operator: Operator) -> dict[str, Declared[Any]]:
+    """The declared states, by name."""
+    found: dict[str, Declared[Any]] = {}
+    for kind in reversed(type(operator).__mro__):
+        found.update({name: value for name, value in vars(kind).items() if isinstance(value, Declared)})
+    return found
+
+
+def overrides(operator: Operator, method: str) -> bool:
+    return getattr(type(operator), method) is not getattr(Operator, method)
+
+
+@dataclass
+class Apply:
+    """Runs a user's operator. ``keys``: the key columns of each input; None: unkeyed, hence stateless."""
+
+    operator: Operator
+    name: str
+    keys: tuple[tuple[str, ...], ...] | None
+    inputs: tuple[pa.Schema, ...]
+    outputs: Mapping[str, pa.Schema]
+    every_ms: int | None = None
+    on_error: str = "dead_letter"
+    ports: tuple[int, ...] = ()
+    """Physical port -> the input it belongs to (a union brings several ports to one input). Empty: as they are."""
+    _tally: Tally = field(default_factory=Tally)
+
+    def __post_init__(self) -> None:
+        self._context = Context(self.name, list(self.outputs))
+        self._entries = KeyedEntries(states_of(self.operator), self.keys[0] if self.keys is not None else ())
+        self._letters: list[tuple[int, str, str, str]] = []
+        self._has_timers = overrides(self.operator, "on_timer")
+        self._has_epochs = overrides(self.operator, "on_epoch")
+
+    @property
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        return {**{name: physical(schema) for name, schema in self.outputs.items()}, "errors": DEAD_LETTERS}
+
+    def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
+        context, entries = self._context, self._entries
+        context.epoch, context._now_ms = moment.epoch, moment.now_ms
+        context._watermark_us = moment.watermark_before
+        entries.begin(moment.now_ms, moment.now_ms // self.every_ms if self.every_ms else 0)
+        for port, batch in self._by_input(inputs):
+            self._rows(port, batch)
+        context._watermark_us = moment.watermark
+        if self.keys is not None:
+            self._fire(moment)
+            if self.every_ms is not None:
+                for entry in entries.before_tick():
+                    self._call(entry, lambda: self.operator.on_tick(context), {"on_tick": moment.now_ms})
+            if self._has_epochs:
+                for entry in entries.touched():
+                    self._call(entry, lambda: self.operator.on_epoch(moment.epoch, context), {"on_epoch": moment.epoch})
+            entries.end()
+        context._entry = None
+        context._randoms.clear()
+        return self._collect(moment)
+
+    def _by_input(self, inputs: Sequence[tuple[int, ArrowBatch]]) -> Iterator[tuple[int, ArrowBatch]]:
+        grouped: dict[int, list[ArrowBatch]] = {}
+        for port, batch in inputs:
+            grouped.setdefault(self.ports[port] if self.ports else port, []).append(batch)
+        for port in sorted(grouped):
+            yield port, ArrowBatch.concat(grouped[port]).by_bucket()
+
+    def _rows(self, port: int, batch: ArrowBatch) -> None:
+        self._context.port = port
+        operator, context = self.operator, self._context
+        for (index, row), entry in zip(enumerate(rows_in(batch.record)), self._entries_of(port, batch), strict=True):
+            error = self._try(entry, lambda row=row: operator.on_row(row, context))  # type: ignore[misc]
+            if error is not None:
+                self._refuse(batch, index, error)
+
+    def _entries_of(self, port: int, batch: ArrowBatch) -> Iterator[Entry]:
+        buckets = batch.buckets.tolist()
+        if self.keys is None:
+            for bucket in buckets:
+                yield Entry(b"%d" % bucket, bucket, (), None)
+            return
+        columns = [batch.record.column(name) for name in self.keys[port]]
+        offsets, words = encode(columns, batch.rows)
+        data, edges = words.tobytes(), (offsets * 8).tolist()
+        for index, bucket in enumerate(buckets):
+            identity = data[edges[index] : edges[index + 1]]
+            yield self._entries.of(identity, bucket, lambda at=index: tuple(c[at].as_py() for c in columns))  # type: ignore[misc]
+
+    def _fire(self, moment: Moment) -> None:
+        """Due timers, by (bucket, time, key bytes); those they set come in the next round of the same epoch."""
+        rounds = 0
+        while True:
+            due = self._entries.due(self._context._new_timers, moment.watermark, moment.now_ms * 1000)
+            self._context._new_timers = []
+            if not due:
+                return
+            # At the end of input everything is due: a timer that always sets the next one would never end.
+            wanted = self._has_timers and not (rounds and moment.watermark >= FOREVER)
+            for entry, timer in due:
+                if timer not in entry.timers:
+                    continue  # cancelled by a timer before it
+                entry.timers.discard(timer)
+                entry.keeper.changed = True
+                self._entries.touch(entry)
+                at = moment_of(timer[0])
+                if wanted and at is not None:
+                    self._call(entry, lambda at=at: self.operator.on_timer(at, self._context), {"on_timer": str(at)})  # type: ignore[misc]
+            rounds += 1
+            if rounds > MAX_ROUNDS:
+                raise Misuse(f"{self.name}: on_timer sets timers that are already due, without end")
+
+    def _call(self, entry: Entry, work: Callable[[], None], occasion: dict[str, Any]) -> None:
+        error = self._try(entry, work)
+        if error is not None:
+            row = row_text({**occasion, "key": entry.key})
+            self._letters.append((entry.bucket, row, error, f"{entry.bucket}:{entry.identity.hex()}"))
+
+    def _try(self, entry: Entry, work: Callable[[], None]) -> str | None:
+        """Run user code for a key; undo everything it did when it raises."""
+        context = self._context
+        context._entry = entry
+        self.operator.__dict__["_cells"] = entry.cells
+        entry.keeper.undo.clear()
+        entry.keeper.now_ms = context._now_ms
+        marks = [(emitted, len(emitted[0])) for emitted in context._emitted.values()]
+        try:
+            work()
+        except Exception as error:  # user code may raise anything
+            entry.keeper.roll_back()
+            for (rows, buckets), length in marks:
+                del rows[length:], buckets[length:]
+            if self.on_error == "fail":
+                raise Misuse(f"{self.name}: {describe(error)}; fix it or use on_error='dead_letter'") from error
+            self._tally.add("errors" if self.on_error == "dead_letter" else "skipped", np.array([entry.bucket]))
+            return describe(error) if self.on_error == "dead_letter" else None
+        finally:
+            self.operator.__dict__.pop("_cells", None)
+        return None
+
+    def _refuse(self, batch: ArrowBatch, index: int, error: str) -> None:
+        site = Site(self.name, self._context.epoch, self._tally)
+        letter = dead_letters(batch, [Failure(index, error)], site).record.to_pylist()[0]
+        self._letters.append((int(batch.buckets[index]), letter["row"], error, letter["position"]))
+
+    def _collect(self, moment: Moment) -> dict[str, ArrowBatch]:
+        found: dict[str, ArrowBatch] = {}
+        for name, (rows, buckets) in self._context._emitted.items():
+            if rows:
+                found[name] = self._records(rows, buckets, self.outputs[name])
+        self._context._emitted = {name: ([], []) for name in self.outputs}
+        if self._letters:
+            columns = list(zip(*self._letters, strict=True))
+            count = len(self._letters)
+            values = [columns[1], columns[2], [self.name] * count, [moment.epoch] * count, columns[3]]
+            arrays = [pa.array(column, kind) for column, kind in zip(values, DEAD_LETTERS.types, strict=True)]
+            record = pa.RecordBatch.from_arrays(arrays, schema=DEAD_LETTERS)
+            found["errors"] = ArrowBatch(record, np.array(columns[0], np.uint16)).by_bucket()
+            self._letters = []
+        return {name: batch for name, batch in found.items() if batch.rows}
+
+    def _records(self, rows: list[Any], buckets: list[int], schema: pa.Schema) -> ArrowBatch:
+        """Emitted rows as columns. A row that does not fit becomes a dead letter; its state change stands."""
+        numbers = ArrowBatch(
+            pa.RecordBatch.from_arrays([pa.array(range(len(rows)), pa.int64())], names=["at"]),
+            np.array(buckets, np.uint16),
+        )
+
+        def work(part: ArrowBatch) -> ArrowBatch:
+            chosen = [rows[at] for at in part.record.column(0).to_pylist()]
+            return ArrowBatch(record_of_results(chosen, schema), part.buckets)
+
+        done, failures = halving(numbers, work, self.on_error, self.name)
+        for failure in failures:
+            self._tally.add("errors" if self.on_error == "dead_letter" else "skipped", numbers.buckets[[failure.index]])
+            if self.on_error == "dead_letter":
+                bucket = buckets[failure.index]
+                row = row_text({"emitted": repr(rows[failure.index])})
+                self._letters.append((bucket, row, failure.error, f"{bucket}:emit"))
+        if not done:
+            return ArrowBatch(record_of_results([], schema), np.empty(0, np.uint16))
+        return ArrowBatch.concat(done).by_bucket()
+
+    def snapshot(self, full: bool) -> ArrowState:
+        return ArrowState({"keys": self._entries.snapshot(full), "counters": self._tally.snapshot(full)})
+
+    def load(self, state: ArrowState) -> None:
+        self._entries.load(state.tables["keys"])
+        self._tally.load(state.tables["counters"])
+
+    def statistics(self) -> dict[str, int]:
+        return {**self._entries.statistics(), **self._tally.totals()}

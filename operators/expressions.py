@@ -1,0 +1,99 @@
+"""Checks and plans of Polars expressions while a flow is built.
+
+An expression must not look at neighbouring rows, since how rows are cut into batches would show: it is evaluated on
+generated rows, whole and one at a time, and refused when the two differ (Polars' own `is_row_separable` is not
+reliable).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+import pyarrow as pa
+
+from operators.samples import sample_frames
+from operators.stateless import Project, frame_of
+from seep.errors import Misuse
+from seep.model.schema import physical
+
+
+def project(
+    name: str,
+    schema: pa.Schema,
+    expressions: Sequence[pl.Expr],
+    keep: bool,
+    on_error: str = "dead_letter",
+) -> Project:
+    """Plan a `select` (``keep=False``) or `with_columns` (``keep=True``), checking columns and neighbours."""
+    empty = empty_frame(schema)
+    columns: dict[str, str | None] = {field: field for field in schema.names} if keep else {}
+    types: dict[str, pa.Field] = {field.name: field for field in schema} if keep else {}
+    computed: list[pl.Expr] = []
+    for expression in expressions:
+        result = evaluate_empty(empty, expression)
+        copied = expression.meta.is_column_selection(allow_aliasing=True)
+        outputs = normalise_empty(result)
+        for field in outputs:
+            if not keep and field.name in columns:
+                raise Misuse(f"column {field.name!r} is given twice")
+            old = field.name
+            if copied and not expression.meta.is_column_selection():
+                old = expression.meta.undo_aliases().meta.output_name()
+            columns[field.name] = old if copied else None
+            types[field.name] = schema.field(old).with_name(field.name) if copied else field
+        if not copied:
+            refuse_neighbours(expression, schema)
+            computed.append(expression)
+    if not columns:
+        raise Misuse("no column is left; name at least one")
+    return Project(name, tuple(columns.items()), tuple(computed), pa.schema(list(types.values())), on_error)
+
+
+def condition(schema: pa.Schema, expression: pl.Expr) -> pl.Expr:
+    """Check that the expression is one boolean for each row."""
+    result = evaluate_empty(empty_frame(schema), expression)
+    if result.width != 1 or result.dtypes[0] not in (pl.Boolean, pl.Null):
+        raise Misuse(f"a condition must give one boolean, this gives {result.schema}")
+    refuse_neighbours(expression, schema)
+    return expression
+
+
+def evaluate_empty(empty: pl.DataFrame, expression: pl.Expr) -> pl.DataFrame:
+    try:
+        return empty.select(expression)
+    except pl.exceptions.ColumnNotFoundError as error:
+        missing = str(error).splitlines()[0].strip('"')
+        raise Misuse(f"unknown column {missing!r}; there are {', '.join(empty.columns)}") from error
+    except pl.exceptions.PolarsError as error:
+        raise Misuse(f"the expression does not fit the columns: {str(error).splitlines()[0]}") from error
+
+
+def normalise_empty(frame: pl.DataFrame) -> pa.Schema:
+    """The plain Arrow types of a frame's columns."""
+    return physical(frame.clear().to_arrow().schema)
+
+
+def refuse_neighbours(expression: pl.Expr, schema: pa.Schema) -> None:
+    """Refuse an expression whose value for a row depends on other rows.
+
+    >>> refuse_neighbours(pl.col("x").cum_sum(), pa.schema([("x", pa.int64())]))
+    Traceback (most recent call last):
+    seep.errors.Misuse: the expression looks at neighbouring rows, it must be row by row: col("x").cum_sum()
+    """
+    for frame in sample_frames(schema):
+        try:
+            single = [frame.slice(i, 1).with_columns(expression.alias("__value")) for i in range(frame.height)]
+        except pl.exceptions.PolarsError:
+            continue  # these rows do not suit it (text that is no number): the next ones may
+        try:
+            whole = frame.with_columns(expression.alias("__value")).get_column("__value")
+        except pl.exceptions.PolarsError:
+            whole = None
+        alone = pl.concat([part.get_column("__value") for part in single])
+        if whole is None or not whole.equals(alone, check_dtypes=True, null_equal=True):
+            raise Misuse(f"the expression looks at neighbouring rows, it must be row by row: {expression}")
+
+
+def empty_frame(schema: pa.Schema) -> pl.DataFrame:
+    return frame_of(pa.RecordBatch.from_pylist([], schema=schema))

@@ -1,0 +1,117 @@
+"""Aggregates by key (and window): the state that `Aggregate` and `TumblingWindow` share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from operators.accumulators import Count, Overflow
+from operators.aggregates import Spec, evaluate
+from operators.index import Found, KeyIndex, Slots, split_deleted, state_table
+from seep.errors import Misuse
+from seep.model.arrow import KEY
+from seep.model.keyspace import check_keys
+from seep.model.schema import physical
+
+TABLE = "groups"
+
+
+class Groups:
+    """One entry for each key (and time), holding what its aggregates remember."""
+
+    def __init__(self, keys: Sequence[str], schema: pa.Schema, aggregates: Mapping[str, Spec], timed: bool) -> None:
+        schema = physical(schema)
+        check_keys(schema, keys)
+        if not aggregates:
+            raise Misuse("no aggregate given; name at least one, such as items=count()")
+        self.names = list(keys)
+        self.specs = dict(aggregates)
+        self.accumulators = {name: spec.accumulator(schema) for name, spec in aggregates.items()}
+        self.index = KeyIndex([schema.field(name).type for name in keys], timed)
+        self._room = 0
+        self._expressions = {n: s.column for n, s in self.specs.items() if isinstance(s.column, pl.Expr)}
+        self._grow()
+
+    @property
+    def fields(self) -> list[pa.Field]:
+        return [pa.field(name, accumulator.output) for name, accumulator in self.accumulators.items()]
+
+    @property
+    def key_fields(self) -> list[pa.Field]:
+        return [pa.field(name, kind) for name, kind in zip(self.names, self.index.kinds, strict=True)]
+
+    @property
+    def size_bytes(self) -> int:
+        columns = sum(c.nbytes for a in self.accumulators.values() for c in a.columns.values())
+        return int(self.index.size_bytes + columns)
+
+    def find(self, record: pa.RecordBatch, times: npt.NDArray[Any] | None = None) -> Found:
+        """The entries of these rows, made empty if they are new; `fold` must follow."""
+        found = self.index.find([record.column(name) for name in self.names], record.num_rows, times)
+        self._prepare(found)
+        return found
+
+    def _prepare(self, found: Found) -> None:
+        self._grow()
+        if len(found.fresh):
+            for accumulator in self.accumulators.values():
+                accumulator.clear(found.fresh)
+
+    def _grow(self) -> None:
+        if self._room < self.index.capacity:
+            self._room = self.index.capacity
+            for accumulator in self.accumulators.values():
+                accumulator.grow(self._room)
+
+    def fold(self, slots: Slots, record: pa.RecordBatch) -> None:
+        """Add each row to its entry."""
+        computed = evaluate(record, self._expressions)
+        for name, accumulator in self.accumulators.items():
+            column = self.specs[name].column
+            if column is None:
+                assert isinstance(accumulator, Count)
+                accumulator.add_rows(slots)
+                continue
+            values = record.column(column) if isinstance(column, str) else computed[name]
+            try:
+                accumulator.add(slots, values)
+            except Overflow as problem:
+                raise self._overflow(name, problem) from None
+
+    def results(self, slots: Slots) -> list[pa.Array]:
+        arrays = []
+        for name, accumulator in self.accumulators.items():
+            try:
+                arrays.append(accumulator.result(slots))
+            except Overflow as problem:
+                raise self._overflow(name, problem) from None
+        return arrays
+
+    def _overflow(self, name: str, problem: Overflow) -> Misuse:
+        key = [array[0].as_py() for array in self.index.keys(np.array([problem.slot], np.int64))]
+        shown = ", ".join(f"{name}={value!r}" for name, value in zip(self.names, key, strict=True)) or "all rows"
+        advice = "use wide=True" if pa.types.is_integer(self.accumulators[name].output) else "use a smaller scale"
+        return Misuse(f"{name} = {self.specs[name]} {problem} for key {shown}; {advice}")
+
+    def snapshot(self, full: bool) -> pa.RecordBatch:
+        def values(slots: Slots) -> dict[str, pa.Array]:
+            saved = {name: accumulator.save(slots) for name, accumulator in self.accumulators.items()}
+            return {f"{name}.{part}": array for name, parts in saved.items() for part, array in parts.items()}
+
+        return state_table(self.index, full, values)
+
+    def load(self, table: pa.RecordBatch) -> None:
+        deleted, entries = split_deleted(table)
+        if len(deleted):
+            self.index.forget(deleted)
+        found = self.index.restore(entries.column(KEY))
+        self._prepare(found)
+        for name, accumulator in self.accumulators.items():
+            prefix = f"{name}."
+            columns = {n.removeprefix(prefix): entries.column(n) for n in entries.schema.names if n.startswith(prefix)}
+            accumulator.restore(found.slots, columns)

@@ -1,0 +1,269 @@
+"""The key index that every keyed operator stands on: rows in, slots out; what changed since the last snapshot.
+
+An entry is a key, or a key and a time (the start of its window). Its values live in arrays by slot that belong to
+the operator; the index tells when they must grow and which slots are new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from operators.kernels import index as kernel
+from seep.model.arrow import BUCKET, DELETED, KEY
+from seep.model.hashing import hash_rows
+from seep.model.keyform import Rows, decode, encode
+
+Slots = npt.NDArray[np.int64]
+
+_NO_TIMES = np.empty(0, np.int64)
+_FIRST_SLOTS = 64
+_ROWS_AT_ONCE = 32_768
+"""A batch is searched in stretches whose words stay in the processor's cache."""
+
+
+class Found(NamedTuple):
+    slots: Slots
+    """One for each row; -1 for a row without an entry (late, broken)."""
+    touched: Slots
+    """Each slot once, in order of first appearance."""
+    fresh: Slots
+    """Those of them that are new: the values at these slots must be cleared."""
+
+
+class KeyIndex:
+    """Entries by key (and time)."""
+
+    def __init__(self, kinds: Sequence[pa.DataType], timed: bool) -> None:
+        self.kinds = list(kinds)
+        self.timed = timed
+        self.capacity = _FIRST_SLOTS
+        self.times = np.zeros(self.capacity, np.int64)
+        self.buckets = np.zeros(self.capacity, np.uint16)
+        self.live = np.zeros(self.capacity, np.bool_)
+        self._entries = np.zeros(self.capacity, np.uint64)
+        self._starts = np.zeros(self.capacity, np.int64)
+        self._lengths = np.zeros(self.capacity, np.int64)
+        self._stamps = np.full(self.capacity, -1, np.int64)
+        self._dirty = np.zeros(self.capacity, np.bool_)
+        self._saved = np.zeros(self.capacity, np.bool_)
+        self._free = np.zeros(self.capacity, np.int64)
+        self._table = np.full(2 * self.capacity, -1, np.int32)
+        self._arena = np.zeros(4 * self.capacity, np.uint64)
+        self._counters = np.zeros(7, np.int64)
+        self._stamp = 0
+        self._gone: list[tuple[npt.NDArray[np.uint16], pa.Array]] = []
+
+    def __len__(self) -> int:
+        return int(self._counters[kernel.LIVE])
+
+    @property
+    def size_bytes(self) -> int:
+        arrays = (self.times, self._entries, self._starts, self._lengths, self._table, self._arena)
+        return sum(array.nbytes for array in arrays)
+
+    def find(self, columns: Sequence[pa.Array], rows: int, times: npt.NDArray[np.int64] | None = None) -> Found:
+        """The slot of each row, made if need be; every slot touched counts as changed."""
+        search = _Search(self, rows)
+        for low in range(0, rows, _ROWS_AT_ONCE):
+            high = min(rows, low + _ROWS_AT_ONCE)
+            part = [column.slice(low, high - low) for column in columns]
+            search.add(low, encode(part, high - low), None if times is None else times[low:high])
+        return search.found()
+
+    def _make_room(self, words: int) -> None:
+        counters = self._counters
+        if counters[kernel.ARENA] + words > len(self._arena):
+            live = np.flatnonzero(self.live)
+            needed = int(counters[kernel.ARENA] - counters[kernel.GARBAGE]) + words
+            arena = np.zeros(max(2 * needed, 4 * _FIRST_SLOTS), np.uint64)
+            counters[kernel.ARENA] = kernel.move_words(live, self._starts, self._lengths, self._arena, arena)
+            counters[kernel.GARBAGE] = 0
+            self._arena = arena
+        if counters[kernel.FREE] == 0 and counters[kernel.HIGH_SLOT] == self.capacity:
+            self.capacity *= 2
+            for name in ("times", "buckets", "live", "_entries", "_starts", "_lengths", "_dirty", "_saved", "_free"):
+                setattr(self, name, grown(getattr(self, name), self.capacity))
+            self._stamps = grown(self._stamps, self.capacity)
+            self._table = np.full(2 * self.capacity, -1, np.int32)
+            kernel.rebuild(self._table, self._entries, self.live)
+
+    def remove(self, slots: Slots) -> None:
+        """Forget these entries; the next increment says that they are gone, if a snapshot ever held them."""
+        saved = slots[self._saved[slots]]
+        if len(saved):
+            self._gone.append((self.buckets[saved], self.identities(saved)))
+        kernel.remove(slots, self._table, self._entries, self._lengths, self._free, self._counters)
+        self.live[slots] = False
+        self._dirty[slots] = False
+
+    def all(self) -> Slots:
+        return np.flatnonzero(self.live).astype(np.int64)
+
+    def ordered(self, slots: Slots) -> Slots:
+        """By (bucket, time, key bytes): the order in which state is emitted."""
+        if len(slots) < 2:
+            return slots
+        first = kernel.leading_words(slots, self._starts, self._lengths, self._arena, 0)
+        second = kernel.leading_words(slots, self._starts, self._lengths, self._arena, 1)
+        order = np.lexsort((second, first, self.times[slots], self.buckets[slots]))
+        result = slots[order]
+        kernel.settle_ties(
+            result, self.buckets, self.times, first[order], second[order], self._starts, self._lengths, self._arena
+        )
+        return result
+
+    def keys(self, slots: Slots) -> list[pa.Array]:
+        """The key columns of these entries."""
+        return decode(self._arena, self._starts[slots], self.kinds)
+
+    def identities(self, slots: Slots) -> pa.Array:
+        """What identifies each entry in a snapshot: the bytes of its key's words, then of its time."""
+        offsets = np.zeros(len(slots) + 1, np.int32)
+        words = kernel.gather_words(slots, self._starts, self._lengths, self._arena, self.times, self.timed, offsets)
+        return pa.Array.from_buffers(pa.binary(), len(slots), [None, pa.py_buffer(offsets), pa.py_buffer(words)])
+
+    # --- snapshots -----------------------------------------------------------------------------------------------
+
+    def pending(self, full: bool) -> tuple[Slots, npt.NDArray[np.uint16], pa.Array]:
+        """What a snapshot must hold now: the entries to write, and the buckets and identities of those gone."""
+        gone = [] if full else self._gone
+        # A scan of one byte an entry is far below the cost of writing the changed ones, and needs no list to keep.
+        written = self.all() if full else np.flatnonzero(self._dirty & self.live).astype(np.int64)
+        self._dirty[written] = False
+        self._saved[written] = True
+        self._gone = []
+        buckets = np.concatenate([np.empty(0, np.uint16), *(part for part, _ in gone)])
+        return written, buckets, pa.concat_arrays([pa.array([], pa.binary()), *(keys for _, keys in gone)])
+
+    def restore(self, keys: pa.Array) -> Found:
+        """The slots of saved entries, made if need be; they count as saved, not as changed."""
+        form, times = identity_rows(keys, self.timed)
+        search = _Search(self, len(keys))
+        search.add(0, form, times)
+        found = search.found()
+        self._dirty[found.touched] = False
+        self._saved[found.touched] = True
+        return found
+
+    def forget(self, keys: pa.Array) -> None:
+        """Drop saved entries that a later increment deletes."""
+        found = self.restore(keys)
+        self._saved[found.touched] = False
+        self.remove(found.touched)
+
+
+class _Search:
+    """One search of the index by many rows."""
+
+    def __init__(self, index: KeyIndex, rows: int) -> None:
+        self._index = index
+        self._slots = np.empty(rows, np.int64)
+        self._touched = np.empty(rows, np.int64)
+        self._fresh = np.empty(rows, np.int64)
+        index._counters[kernel.TOUCHED] = index._counters[kernel.FRESH] = 0
+        index._stamp += 1
+
+    def add(self, low: int, form: Rows, times: npt.NDArray[np.int64] | None) -> None:
+        index = self._index
+        hashes = hash_rows(*form)
+        slots = self._slots[low : low + len(hashes)]
+        at = 0
+        while True:
+            made = int(index._counters[kernel.FRESH])
+            at = kernel.find_or_insert(
+                at,
+                form.offsets,
+                form.words,
+                hashes,
+                _NO_TIMES if times is None else times,
+                index._table,
+                index._arena,
+                index._entries,
+                index._starts,
+                index._lengths,
+                index.times,
+                index.buckets,
+                index._stamps,
+                index._stamp,
+                index._free,
+                slots,
+                self._touched,
+                self._fresh,
+                index._counters,
+            )
+            index.live[self._fresh[made : index._counters[kernel.FRESH]]] = True
+            if at == len(hashes):
+                return
+            index._make_room(int(form.offsets[at + 1] - form.offsets[at]))
+
+    def found(self) -> Found:
+        index = self._index
+        touched = self._touched[: index._counters[kernel.TOUCHED]].copy()
+        fresh = self._fresh[: index._counters[kernel.FRESH]].copy()
+        index._saved[fresh] = False
+        index._dirty[touched] = True
+        return Found(self._slots, touched, fresh)
+
+
+def identity_rows(keys: pa.Array, timed: bool) -> tuple[Rows, npt.NDArray[np.int64] | None]:
+    """Undo `KeyIndex.identities`."""
+    _, starts, data = keys.buffers()
+    if len(keys) == 0:
+        return Rows(np.zeros(1, np.int64), np.empty(0, np.uint64)), np.empty(0, np.int64) if timed else None
+    bounds = np.frombuffer(starts, np.int32)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
+    joined = np.array(np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]).view(np.uint64)
+    sizes = np.diff(bounds) // 8
+    ends = np.cumsum(sizes)
+    if not timed:
+        return Rows(np.concatenate([[0], ends]).astype(np.int64), joined), None
+    times = joined[ends - 1].view(np.int64)
+    kept = np.ones(len(joined), np.bool_)
+    kept[ends - 1] = False
+    offsets = np.concatenate([[0], np.cumsum(sizes - 1)]).astype(np.int64)
+    return Rows(offsets, joined[kept]), times
+
+
+def grown(array: Any, capacity: int) -> Any:
+    """A copy with room for ``capacity`` entries, zero beyond the old ones."""
+    result = np.zeros(capacity, array.dtype)
+    result[: len(array)] = array
+    return result
+
+
+def state_table(index: KeyIndex, full: bool, values: Any) -> pa.RecordBatch:
+    """A snapshot's table: identity columns, then ``values(slots)`` (name -> array); an increment's deletions first,
+    so that an entry that was deleted and came back ends up present."""
+    written, gone_buckets, gone_keys = index.pending(full)
+    columns: dict[str, pa.Array] = {
+        BUCKET: pa.array(index.buckets[written], pa.uint16()),
+        KEY: index.identities(written),
+        **values(written),
+    }
+    record = pa.RecordBatch.from_pydict(columns)
+    if full:
+        return record
+    record = record.append_column(DELETED, pa.array(np.zeros(len(written), np.bool_)))
+    if len(gone_keys) == 0:
+        return record
+    gone = {
+        BUCKET: pa.array(gone_buckets, pa.uint16()),
+        KEY: gone_keys,
+        DELETED: pa.array(np.ones(len(gone_keys), np.bool_)),
+    }
+    arrays = [gone.get(f.name, pa.nulls(len(gone_keys), f.type)) for f in record.schema]
+    deletions = pa.RecordBatch.from_arrays(arrays, schema=record.schema)
+    return pa.concat_batches([deletions, record])
+
+
+def split_deleted(table: pa.RecordBatch) -> tuple[pa.Array, pa.RecordBatch]:
+    """The identities a saved table deletes, and the entries that it holds."""
+    if DELETED not in table.schema.names:
+        return pa.array([], pa.binary()), table
+    deleted = table.column(DELETED)
+    kept = pa.array(~deleted.to_numpy(zero_copy_only=False))
+    return table.column(KEY).filter(deleted), table.filter(kept)

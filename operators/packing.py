@@ -1,0 +1,114 @@
+"""Python values as bytes, for state: msgpack, with our own forms for what it does not know. Never pickle: what is
+read back is data, not code.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, TypeVar
+
+import msgpack
+
+T = TypeVar("T")
+
+_TUPLE, _SET, _DATETIME, _DATE, _TIME, _DURATION, _DECIMAL, _INTEGER, _FROZENSET = range(1, 10)
+_SIMPLE = frozenset([type(None), bool, int, float, str, bytes, datetime, date, time, timedelta, Decimal])
+_COLLECTIONS = frozenset([list, tuple, set, frozenset])
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def plain(value: T) -> T:
+    """The value itself, if it can be saved.
+
+    >>> plain({"a": (1, 2.5)})
+    {'a': (1, 2.5)}
+    """
+    if type(value) in _SIMPLE:
+        return value
+    held: Any = value
+    if type(held) in _COLLECTIONS:
+        for inner in held:
+            plain(inner)
+    elif type(held) is dict:
+        for key, inner in held.items():
+            plain(key)
+            plain(inner)
+    else:
+        raise TypeError(
+            f"state cannot keep a {type(value).__name__}; keep str, int, float, bool, bytes, dates, Decimal, None, "
+            "or a list, tuple, dict or set of them"
+        )
+    return value
+
+
+def pack(value: Any) -> bytes:
+    """The same bytes for the same value (sets by their packed members)."""
+    return bytes(msgpack.packb(_prepare(value), default=_extend, strict_types=True))
+
+
+def unpack(data: bytes) -> Any:
+    return msgpack.unpackb(data, ext_hook=_revive, strict_map_key=False, use_list=True)
+
+
+def _prepare(value: Any) -> Any:
+    """Integers beyond 64 bits: msgpack refuses them before it asks us."""
+    if type(value) is int:
+        if -(2**63) <= value < 2**64:
+            return value
+        return msgpack.ExtType(_INTEGER, str(value).encode())
+    if type(value) is list:
+        return [_prepare(inner) for inner in value]
+    if type(value) is tuple:
+        return tuple(_prepare(inner) for inner in value)
+    if type(value) is dict:
+        return {_prepare(key): _prepare(inner) for key, inner in value.items()}
+    return value
+
+
+def _extend(value: Any) -> msgpack.ExtType:
+    kind = type(value)
+    if kind is tuple:
+        return msgpack.ExtType(_TUPLE, pack(list(value)))
+    if kind is set or kind is frozenset:
+        members = sorted(pack(inner) for inner in value)
+        return msgpack.ExtType(_SET if kind is set else _FROZENSET, pack(members))
+    if kind is datetime:
+        if value.tzinfo is None:
+            return msgpack.ExtType(_DATETIME, pack([(value.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND, 0]))
+        # Every zone becomes UTC: the moment is kept, the name of the zone is not.
+        return msgpack.ExtType(_DATETIME, pack([(value - _EPOCH) // _MICROSECOND, 1]))
+    if kind is date:
+        return msgpack.ExtType(_DATE, pack(value.toordinal()))
+    if kind is time:
+        return msgpack.ExtType(_TIME, value.isoformat().encode())
+    if kind is timedelta:
+        return msgpack.ExtType(_DURATION, pack(value // _MICROSECOND))
+    if kind is Decimal:
+        return msgpack.ExtType(_DECIMAL, str(value).encode())
+    raise TypeError(f"state cannot keep a {kind.__name__}")
+
+
+def _revive(code: int, data: bytes) -> Any:
+    if code == _TUPLE:
+        return tuple(unpack(data))
+    if code == _SET:
+        return {unpack(member) for member in unpack(data)}
+    if code == _FROZENSET:
+        return frozenset(unpack(member) for member in unpack(data))
+    if code == _DATETIME:
+        number, aware = unpack(data)
+        moment = _EPOCH + number * _MICROSECOND
+        return moment if aware else moment.replace(tzinfo=None)
+    if code == _DATE:
+        return date.fromordinal(unpack(data))
+    if code == _TIME:
+        return time.fromisoformat(data.decode())
+    if code == _DURATION:
+        return unpack(data) * _MICROSECOND
+    if code == _DECIMAL:
+        return Decimal(data.decode())
+    if code == _INTEGER:
+        return int(data)
+    raise ValueError(f"state has a value of the unknown kind {code}")

@@ -1,0 +1,254 @@
+"""Vectorised stateless steps: Polars expressions on columns, row by row only.
+
+Columns that an expression merely copies keep their Arrow arrays untouched; only what is computed goes through Polars,
+and comes back in seep's plain types. The checks made while a flow is built are in `operators.expressions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from operators.step import (
+    DEAD_LETTERS,
+    Failure,
+    Site,
+    dead_letters,
+    finish,
+    halving,
+    keep_rows,
+    keep_where,
+    runs,
+    slice_of,
+)
+from seep.model.arrow import ArrowBatch
+from seep.model.schema import normalise, physical
+
+EARLIEST_US = -62_135_596_800_000_000
+LATEST_US = 253_402_300_799_999_999
+"""Event times outside the years 1 to 9999 are out of range."""
+
+UNITS_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
+
+
+def frame_of(record: pa.RecordBatch) -> pl.DataFrame:
+    frame = pl.from_arrow(record)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def record_from(frame: pl.DataFrame, schema: pa.Schema) -> pa.RecordBatch:
+    """A Polars frame as one RecordBatch of exactly this schema."""
+    table = frame.to_arrow().select(schema.names).combine_chunks()
+    if table.num_rows == 0:
+        return pa.RecordBatch.from_pylist([], schema=schema)
+    record = normalise(table.to_batches()[0])
+    return record if record.schema == schema else record.cast(schema)
+
+
+@dataclass(frozen=True)
+class Project:
+    """`select`, `with_columns`, `drop` and `rename`: some columns copied, some computed."""
+
+    name: str
+    columns: tuple[tuple[str, str | None], ...]
+    """(new name, the column it is a copy of; None: computed)."""
+    computed: tuple[pl.Expr, ...]
+    schema: pa.Schema
+    on_error: str = "dead_letter"
+
+    @property
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        return {"out": self.schema, "errors": DEAD_LETTERS}
+
+    @property
+    def copies(self) -> dict[str, str]:
+        """Each copied column's new names, by the old name of the column: the last one, or the same name if kept."""
+        found: dict[str, str] = {}
+        for new, old in self.columns:
+            if old is not None and (old not in found or new == old):
+                found[old] = new
+        return found
+
+    def run(self, batch: ArrowBatch, site: Site) -> dict[str, ArrowBatch]:
+        parts, failures = halving(batch, self._project, self.on_error, site.operator)
+        return finish(batch, parts, failures, self.on_error, site)
+
+    def _project(self, batch: ArrowBatch) -> ArrowBatch:
+        record = batch.record
+        fresh = record
+        if self.computed:
+            names = [new for new, old in self.columns if old is None]
+            fields = pa.schema([self.schema.field(name) for name in names])
+            fresh = record_from(frame_of(record).with_columns(*self.computed).select(names), fields)
+        arrays = [
+            fresh.column(new) if old is None else record.column(record.schema.get_field_index(old))
+            for new, old in self.columns
+        ]
+        return ArrowBatch(pa.RecordBatch.from_arrays(arrays, schema=self.schema), batch.buckets)
+
+
+@dataclass(frozen=True)
+class Keep:
+    """`filter` by an expression; a null keeps nothing."""
+
+    name: str
+    predicate: pl.Expr
+    schema: pa.Schema
+    on_error: str = "dead_letter"
+
+    @property
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        return {"out": self.schema, "errors": DEAD_LETTERS}
+
+    def run(self, batch: ArrowBatch, site: Site) -> dict[str, ArrowBatch]:
+        return keep_where(batch, lambda part: mask_of(part.record, self.predicate), self.on_error, site)
+
+
+def mask_of(record: pa.RecordBatch, predicate: pl.Expr) -> npt.NDArray[np.bool_]:
+    series = frame_of(record).with_columns(predicate.alias("__mask")).get_column("__mask")
+    return series.fill_null(False).to_numpy().astype(np.bool_)
+
+
+@dataclass(frozen=True)
+class Split:
+    """`split(a=.., b=..)`: each row goes to the first output whose condition holds, else to ``rest``."""
+
+    name: str
+    conditions: tuple[tuple[str, pl.Expr], ...]
+    schema: pa.Schema
+
+    @property
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        names = [*(name for name, _ in self.conditions), "rest"]
+        return {**dict.fromkeys(names, self.schema), "errors": DEAD_LETTERS}
+
+    def run(self, batch: ArrowBatch, site: Site) -> dict[str, ArrowBatch]:
+        def work(part: ArrowBatch) -> dict[str, ArrowBatch]:
+            free = np.ones(part.rows, np.bool_)
+            found: dict[str, ArrowBatch] = {}
+            for name, condition in self.conditions:
+                mask = mask_of(part.record, condition) & free
+                free &= ~mask
+                if mask.any():
+                    found[name] = keep_rows(part, mask)
+            if free.any():
+                found["rest"] = keep_rows(part, free)
+            return found
+
+        parts, failures = halving(batch, work, "dead_letter", site.operator)
+        outputs = finish(batch, [], failures, "dead_letter", site)
+        for name in self.schemas:
+            pieces = [part[name] for part in parts if name in part]
+            if pieces:
+                outputs[name] = ArrowBatch.concat(pieces)
+        return outputs
+
+
+@dataclass(frozen=True)
+class MapBatch:
+    """`map_batch`: a function on a RecordBatch. It is called for the rows of one origin bucket at a time, so that
+    every row that comes out has an origin, however many there are."""
+
+    name: str
+    function: Callable[[pa.RecordBatch], pa.RecordBatch]
+    schema: pa.Schema
+    on_error: str = "dead_letter"
+
+    @property
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        return {"out": physical(self.schema), "errors": DEAD_LETTERS}
+
+    def run(self, batch: ArrowBatch, site: Site) -> dict[str, ArrowBatch]:
+        parts: list[ArrowBatch] = []
+        failures: list[Failure] = []
+        for low, high in runs(batch.buckets):
+            done, failed = halving(slice_of(batch, low, high), self._apply, self.on_error, site.operator)
+            parts += done
+            failures += [Failure(low + failure.index, failure.error) for failure in failed]
+        return finish(batch, parts, failures, self.on_error, site)
+
+    def _apply(self, part: ArrowBatch) -> ArrowBatch:
+        record = self.function(part.record)
+        if not isinstance(record, pa.RecordBatch):
+            raise TypeError(f"map_batch must return a pyarrow.RecordBatch, not {type(record).__name__}")
+        schema = physical(self.schema)
+        record = normalise(record).select(schema.names).cast(schema)
+        return ArrowBatch(record, np.full(record.num_rows, part.buckets[0], np.uint16))
+
+
+@dataclass(frozen=True)
+class EventTime:
+    """Binds event time to a column: rows whose time is null or out of range become dead letters."""
+
+    name: str
+    column: str
+    unit: str
+    schema: pa.Schema
+
+    @property
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        return {"out": self.schema, "errors": DEAD_LETTERS}
+
+    def run(self, batch: ArrowBatch, site: Site) -> dict[str, ArrowBatch]:
+        good = times_good(batch.record.column(self.column), self.unit)
+        if good.all():
+            return self._passed(batch, site)
+        failures = [
+            Failure(int(index), f"event time {self.column!r} is null or out of range")
+            for index in np.flatnonzero(~good)
+        ]
+        outputs = {"errors": dead_letters(batch, failures, site)}
+        site.tally.add("errors", batch.buckets[~good])
+        return outputs | self._passed(keep_rows(batch, good), site)
+
+    def _passed(self, batch: ArrowBatch, site: Site) -> dict[str, ArrowBatch]:
+        if batch.rows == 0:
+            return {}
+        latest = int(times_us(batch.record.column(self.column), self.unit).max())
+        site.event_time = max(site.event_time, latest)
+        return {"out": batch}
+
+
+def times_us(column: pa.Array, unit: str) -> npt.NDArray[np.int64]:
+    """Event times in µs; only for columns that `times_good` has passed. ``unit``: of an integer column (a timestamp
+    is in µs already)."""
+    if pa.types.is_timestamp(column.type):
+        return np.asarray(column.cast(pa.int64()).to_numpy())
+    return np.asarray(column.cast(pa.int64()).to_numpy() * UNITS_US[unit])
+
+
+def times_good(column: pa.Array, unit: str) -> npt.NDArray[np.bool_]:
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    scale = 1 if pa.types.is_timestamp(column.type) else UNITS_US[unit]
+    values = pc.fill_null(column.cast(pa.int64()), 0).to_numpy()
+    return np.asarray(valid & (values >= EARLIEST_US // scale) & (values <= LATEST_US // scale))
+
+
+@dataclass(frozen=True)
+class AddTime:
+    """Adds event time as a plain timestamp column, for operators that read it, when the bound column is not one."""
+
+    name: str
+    column: str
+    unit: str
+    offset_us: int
+    schema: pa.Schema
+    """Of the output; its last field is the added column."""
+
+    @property
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        return {"out": self.schema}
+
+    def run(self, batch: ArrowBatch, site: Site) -> dict[str, ArrowBatch]:
+        column = batch.record.column(self.column)
+        scale = 1 if pa.types.is_timestamp(column.type) else UNITS_US[self.unit]
+        times = pc.add(pc.multiply(column.cast(pa.int64()), scale), self.offset_us)
+        arrays = [*batch.record.columns, times.cast(self.schema.types[-1])]
+        return {"out": ArrowBatch(pa.RecordBatch.from_arrays(arrays, schema=self.schema), batch.buckets)}

@@ -1,0 +1,106 @@
+"""The states a user's operator declares: one of each for every key, managed, partitioned and checkpointed by seep.
+
+A declaration is a class attribute; inside `on_row` the same name gives the *cell* of the current key
+(`operators.cells`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from datetime import timedelta
+from typing import Any, Generic, TypeVar, overload
+
+from operators.cells import NEVER, Cell, Counter, Items, Keeper, Mapping, Members, Value
+from seep.errors import Misuse
+from seep.model.duration import positive_microseconds
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+C = TypeVar("C", bound=Cell)
+
+
+class Declared(ABC, Generic[C]):
+    """A state declared as a class attribute of an Operator."""
+
+    def __init__(self, ttl: str | timedelta | None = None) -> None:
+        # Rounded up: nothing expires before its time.
+        self.ttl_ms = NEVER if ttl is None else -(-positive_microseconds(ttl) // 1000)
+        self.name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Declared[C]: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> C: ...
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            return self
+        cells = instance.__dict__.get("_cells")
+        if cells is None:
+            raise AttributeError(f"state {self.name!r} belongs to a key: use it inside on_row, on_timer, on_tick, ...")
+        return cells[self.name]
+
+    def __set__(self, instance: object, value: object) -> None:
+        raise AttributeError(f"state {self.name!r} cannot be replaced; change its content (such as .value)")
+
+    @abstractmethod
+    def cell(self, keeper: Keeper) -> C:
+        """The empty cell of a new key."""
+
+
+class ValueState(Declared[Value[T]], Generic[T]):
+    """One value for each key: ``total = seep.ValueState(int, default=0)``, then ``self.total.value += 1``."""
+
+    def __init__(self, kind: type[T], default: T | None = None, ttl: str | timedelta | None = None) -> None:
+        super().__init__(ttl)
+        if isinstance(default, list | dict | set):
+            raise Misuse(f"ValueState: the default {default!r} would be shared; use ListState, MapState or SetState")
+        self.kind = kind
+        self.default = default
+
+    def cell(self, keeper: Keeper) -> Value[T]:
+        return Value(keeper, self.ttl_ms, self.default)  # type: ignore[arg-type]
+
+
+class CounterState(Declared[Counter]):
+    """A number for each key: ``hits = seep.CounterState()``, then ``self.hits.add(1)`` and ``self.hits.value``."""
+
+    def cell(self, keeper: Keeper) -> Counter:
+        return Counter(keeper, self.ttl_ms, 0)
+
+
+class ListState(Declared[Items[T]], Generic[T]):
+    """A list for each key: ``seen = seep.ListState(str)``, then ``self.seen.append("x")``."""
+
+    def __init__(self, kind: type[T], ttl: str | timedelta | None = None) -> None:
+        super().__init__(ttl)
+        self.kind = kind
+
+    def cell(self, keeper: Keeper) -> Items[T]:
+        return Items(keeper, self.ttl_ms)
+
+
+class MapState(Declared[Mapping[K, V]], Generic[K, V]):
+    """A dict for each key: ``seen = seep.MapState(str, int, ttl="1h")``, then ``self.seen["x"] = 1``."""
+
+    def __init__(self, key: type[K], value: type[V], ttl: str | timedelta | None = None) -> None:
+        super().__init__(ttl)
+        self.key = key
+        self.value = value
+
+    def cell(self, keeper: Keeper) -> Mapping[K, V]:
+        return Mapping(keeper, self.ttl_ms)
+
+
+class SetState(Declared[Members[T]], Generic[T]):
+    """A set for each key: ``seen = seep.SetState(str)``, then ``self.seen.add("x")``."""
+
+    def __init__(self, kind: type[T], ttl: str | timedelta | None = None) -> None:
+        super().__init__(ttl)
+        self.kind = kind
+
+    def cell(self, keeper: Keeper) -> Members[T]:
+        return Members(keeper, self.ttl_ms)

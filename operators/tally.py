@@ -1,0 +1,60 @@
+"""Counters that are state: by name and origin bucket, so that they partition and merge exactly like the keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from seep.model.arrow import BUCKET, DELETED, KEY, Buckets
+from seep.model.ids import BUCKETS
+
+_COLUMNS = pa.schema([(BUCKET, pa.uint16()), (KEY, pa.binary()), ("name", pa.string()), ("count", pa.int64())])
+
+
+@dataclass
+class Tally:
+    """Counters by name and origin bucket."""
+
+    counts: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
+    touched: set[tuple[str, int]] = field(default_factory=set)
+
+    def add(self, name: str, buckets: Buckets) -> None:
+        """Count one for each of these buckets."""
+        if len(buckets) == 0:
+            return
+        counts = self._of(name)
+        found, number = np.unique(buckets, return_counts=True)
+        counts[found] += number
+        self.touched.update((name, int(bucket)) for bucket in found)
+
+    def totals(self) -> dict[str, int]:
+        return {name: int(counts.sum()) for name, counts in self.counts.items()}
+
+    def snapshot(self, full: bool) -> pa.RecordBatch:
+        """A state table: every counter above zero, or those touched since the last snapshot."""
+        if full:
+            cells = [(name, int(at)) for name in sorted(self.counts) for at in np.flatnonzero(self.counts[name])]
+        else:
+            cells = sorted(self.touched)
+        self.touched.clear()
+        columns = [
+            pa.array([bucket for _, bucket in cells], pa.uint16()),
+            pa.array([f"{name}:{bucket}".encode() for name, bucket in cells], pa.binary()),
+            pa.array([name for name, _ in cells], pa.string()),
+            pa.array([int(self.counts[name][bucket]) for name, bucket in cells], pa.int64()),
+        ]
+        table = pa.RecordBatch.from_arrays(columns, schema=_COLUMNS)
+        return table if full else table.append_column(DELETED, pa.array([False] * len(cells), pa.bool_()))
+
+    def load(self, table: pa.RecordBatch) -> None:
+        columns = (table.column(name).to_pylist() for name in ("name", BUCKET, "count"))
+        for name, bucket, count in zip(*columns, strict=True):
+            self._of(name)[bucket] = count
+
+    def _of(self, name: str) -> npt.NDArray[np.int64]:
+        if name not in self.counts:
+            self.counts[name] = np.zeros(BUCKETS, np.int64)
+        return self.counts[name]

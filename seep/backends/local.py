@@ -1,0 +1,160 @@
+"""Workers as processes of this machine, forked from a warm zygote.
+
+A worker is known by its process id and start time, which also name workers that an earlier controller of the same
+job left running: they are adopted. That a process has ended is read from the system, not from the zygote, so the
+zygote's own death costs nothing but a new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from seep.backends.process import ENVIRONMENT, Process
+from seep.runtime.job import JobDirectory, process_began
+
+GOODBYE_SECONDS = 5.0
+STARTING_SECONDS = 60.0
+
+
+class LocalBackend:
+    def __init__(self, job: JobDirectory) -> None:
+        self._job = job
+        self._lock = threading.Lock()
+        self._zygote: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._heard = b""
+        self._starting: dict[str, float] = {}
+        """Asked of the zygote, with the time after which they count as failed."""
+        self._running: dict[str, Process] = {}
+        self._doomed: dict[str, int] = {}
+        """To be signalled as soon as they run."""
+        self._ended: list[str] = []
+        for worker, card in job.registered().items():
+            process = Process(card["process"], card["began"])
+            if process.alive():
+                self._running[worker] = process
+            else:
+                job.unregister(worker)
+
+    def want(self, count: int) -> None:
+        with self._lock:
+            self._look()
+            for _ in range(count - len(self._running) - len(self._starting)):
+                worker = f"w{secrets.token_hex(4)}"
+                self._starting[worker] = time.monotonic() + STARTING_SECONDS
+                with contextlib.suppress(OSError):  # a dead zygote is found by the next look
+                    self._connection().sendall(f"{worker}\n".encode())
+
+    def release(self, worker: str) -> None:
+        self._signal(worker, signal.SIGTERM)
+
+    def kill(self, worker: str) -> None:
+        self._signal(worker, signal.SIGKILL)
+
+    def events(self) -> list[str]:
+        with self._lock:
+            self._look()
+            ended, self._ended = self._ended, []
+        return ended
+
+    def workers(self) -> list[str]:
+        with self._lock:
+            return [*self._running, *self._starting]
+
+    def close(self) -> None:
+        for worker in self.workers():
+            self.release(worker)
+        deadline = time.monotonic() + GOODBYE_SECONDS
+        while self.workers():
+            if time.monotonic() > deadline:
+                for worker in self.workers():
+                    self.kill(worker)
+            time.sleep(0.002)
+            self.events()
+        self.detach()
+
+    def detach(self) -> None:
+        with self._lock:
+            self._end_zygote()
+
+    def _signal(self, worker: str, number: int) -> None:
+        with self._lock:
+            self._look()
+            if worker in self._running:
+                self._running[worker].signal(number)
+            elif worker in self._starting:
+                self._doomed[worker] = number
+
+    def _look(self) -> None:
+        """Who has started, who has ended."""
+        self._listen()
+        now = time.monotonic()
+        gone = [w for w, process in self._running.items() if not process.alive()]
+        gone += [w for w, until in self._starting.items() if until < now]
+        for worker in gone:
+            self._running.pop(worker, None)
+            self._starting.pop(worker, None)
+            self._doomed.pop(worker, None)
+            self._job.unregister(worker)
+        self._ended += gone
+
+    def _listen(self) -> None:
+        while self._control is not None:
+            try:
+                data = self._control.recv(4096, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                break
+            except OSError:
+                data = b""
+            if not data:
+                # The zygote is gone, and with it what it was asked for; it is started again when one is wanted.
+                self._end_zygote()
+                self._starting = dict.fromkeys(self._starting, 0.0)
+                break
+            self._heard += data
+        *lines, self._heard = self._heard.split(b"\n")
+        for line in lines:
+            worker, _, number = line.decode().partition(" ")
+            process = Process(int(number), process_began(int(number)))
+            self._running[worker] = process
+            self._starting.pop(worker, None)
+            if worker in self._doomed:
+                process.signal(self._doomed.pop(worker))
+
+    def _connection(self) -> socket.socket:
+        if self._control is None:
+            self._control, theirs = socket.socketpair()
+            with theirs, self._job.log_path("zygote").open("ab") as log:
+                self._zygote = subprocess.Popen(
+                    [sys.executable, "-m", "seep.backends.zygote"],
+                    env=worker_environment(self._job.path) | {"SEEP_CONTROL": str(theirs.fileno())},
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+        return self._control
+
+    def _end_zygote(self) -> None:
+        if self._control is not None and self._zygote is not None:
+            self._control.close()
+            self._zygote.kill()  # it may be importing still; there is nothing in it to be saved
+            self._zygote.wait()
+            self._control = self._zygote = None
+
+
+def worker_environment(job_path: Path) -> dict[str, str]:
+    """What a worker's process needs to find; never a secret."""
+    # What the parent can import its workers can: the flow's code may name modules beside the user's script.
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    return {**os.environ, **ENVIRONMENT, "PYTHONPATH": path, "SEEP_JOB": str(job_path)}

@@ -1,0 +1,30 @@
+"""A worker's process on this machine: named for good, looked at and signalled."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import NamedTuple
+
+from seep.runtime.job import process_began
+
+ENVIRONMENT = {
+    "POLARS_MAX_THREADS": "1",
+    "NUMBA_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",
+}
+"""One processing thread to a slot, and the same iteration order in every process."""
+
+
+class Process(NamedTuple):
+    number: int
+    began: int
+
+    def alive(self) -> bool:
+        return self.began != 0 and process_began(self.number) == self.began
+
+    def signal(self, signal_number: int) -> None:
+        if self.alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.number, signal_number)

@@ -1,0 +1,43 @@
+"""Talks to a running job over its REST face; finds it by the flow's name in the jobs' home."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote
+
+import httpx
+
+from seep.errors import Misuse, Retry
+from seep.runtime.job import job_path, jobs_home
+
+TIMEOUT_SECONDS = 60.0
+
+
+def running() -> list[str]:
+    """The flows that seem to run here: their API's address is written down."""
+    return sorted(unquote(path.parent.name) for path in jobs_home().glob("*/api"))
+
+
+def ask(flow: str, method: str, route: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The job's answer. Raises Misuse (the request was wrong) or Retry (the job cannot now)."""
+    home = job_path(flow)
+    try:
+        address, token = (home / "api").read_text(), (home / "token").read_text()
+    except FileNotFoundError:
+        known = ", ".join(running()) or "none"
+        raise Misuse(f"flow {flow!r} does not run here (running: {known}); start it with: seep run APP") from None
+    try:
+        answer = httpx.request(
+            method,
+            f"{address}/{route}",
+            json=body,
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=TIMEOUT_SECONDS,
+        )
+    except httpx.HTTPError as error:
+        raise Retry(f"flow {flow!r} does not answer at {address}: {error}") from error
+    if answer.is_success:
+        found: dict[str, Any] = answer.json()
+        return found
+    problem = answer.json().get("error") or answer.json().get("detail") or answer.reason_phrase
+    raise (Misuse if answer.status_code < 500 else Retry)(str(problem))

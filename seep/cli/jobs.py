@@ -1,0 +1,102 @@
+"""Verbs on running jobs: ps, scale, kill, savepoint, audit, stop."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from seep.cli import client
+from seep.cli.output import Json, show
+from seep.errors import Misuse, Retry
+
+Flow = Annotated[str, typer.Argument(help="the flow's name")]
+
+
+def ps(flow: Annotated[str | None, typer.Argument(help="only this flow")] = None, json: Json = False) -> None:
+    """What runs: flows, their operators and partitions.
+
+    Example: seep ps sales
+    """
+    found = []
+    for name in [flow] if flow else client.running():
+        try:
+            found.append(client.ask(name, "GET", "status"))
+        except Retry:
+            if flow:
+                raise
+            found.append({"flow": name, "outcome": "silent", "operators": {}, "workers": []})
+    show(found, json, _status_lines)
+
+
+def scale(flow: Flow, target: Annotated[str, typer.Argument(metavar="OPERATOR=N")], json: Json = False) -> None:
+    """Run an operator as N partitions, while it runs.
+
+    Example: seep scale sales store-minute=3
+    """
+    operator, _, count = target.rpartition("=")
+    if not operator or not count.isdigit():
+        raise Misuse(f"{target!r} is not OPERATOR=N, such as store-minute=3")
+    answer = client.ask(flow, "POST", "scale", {"operator": operator, "count": int(count)})
+    show([answer], json, lambda a: [f"{a['operator']}: {a['count']} partitions asked for"])
+
+
+def kill(flow: Flow, target: Annotated[str, typer.Argument(metavar="OPERATOR/PARTITION")], json: Json = False) -> None:
+    """SIGKILL the worker that runs a partition; its other partitions die with it.
+
+    Example: seep kill sales store-minute/0
+    """
+    operator, _, index = target.rpartition("/")
+    if not operator or not index.isdigit():
+        raise Misuse(f"{target!r} is not OPERATOR/PARTITION, such as store-minute/0")
+    answer = client.ask(flow, "POST", "kill", {"operator": operator, "index": int(index)})
+    show([answer], json, lambda a: [f"killed worker {a['worker']}, which ran {a['partition']}"])
+
+
+def savepoint(
+    flow: Flow, name: Annotated[str, typer.Argument(help="the savepoint's name")], json: Json = False
+) -> None:
+    """Keep the whole flow's state at one epoch under a name.
+
+    Example: seep savepoint sales v1
+    """
+    show([client.ask(flow, "POST", "savepoint", {"name": name})], json, _facts)
+
+
+def audit(flow: Flow, json: Json = False) -> None:
+    """Do the books balance: in = out + filtered + pending + late + dead letters. Exit code 1 when they do not.
+
+    Example: seep audit sales
+    """
+    answer = client.ask(flow, "GET", "audit")
+    show([answer], json, _facts)
+    if answer.get("balanced") is False:
+        raise typer.Exit(1)
+
+
+def stop(
+    flow: Flow,
+    drain: Annotated[bool, typer.Option("--drain", help="let everything in flight reach the sinks first")] = False,
+    json: Json = False,
+) -> None:
+    """End a flow; its state stays.
+
+    Example: seep stop sales --drain
+    """
+    show([client.ask(flow, "POST", "stop", {"drain": drain})], json, lambda a: [f"{a['flow']} stops ({a['stopping']})"])
+
+
+def _facts(answer: dict[str, Any]) -> list[str]:
+    return [f"{name}: {value}" for name, value in answer.items()]
+
+
+def _status_lines(status: dict[str, Any]) -> list[str]:
+    lines = [f"{status['flow']}  {status['outcome']}  workers: {len(status['workers'])}"]
+    for operator, partitions in status["operators"].items():
+        for index, partition in enumerate(partitions):
+            low, high = partition["buckets"]
+            epoch = "-" if partition["epoch"] is None else partition["epoch"]
+            lines.append(
+                f"  {operator}/{index}  buckets {low}-{high - 1}  epoch {epoch}  on {partition['worker'] or '-'}"
+            )
+    return lines

@@ -1,0 +1,1 @@
+"""Where rows come from and go to: memory, generators, files, the screen."""

@@ -1,0 +1,101 @@
+"""Committed rows as files. Only whole files are ever visible: each is written aside, synced and renamed.
+
+Rows of a fixed block of epochs go into one file, so that files are not tiny; until the block is complete its rows live
+in the sink's committed log. A file is named by the last epoch in it and the lowest origin bucket of that epoch: no two
+partitions share both, and a partition that publishes a block again finds its file there and leaves it alone.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from seep.connectors.contract import Publish
+from seep.errors import Misuse
+from seep.model.arrow import BUCKET
+
+BLOCK_EPOCHS = 20
+_ENDINGS = {"parquet": ".parquet", "csv": ".csv", "jsonl": ".jsonl"}
+
+
+class FileSink:
+    """Files in a directory, as ``parquet``, ``csv`` or ``jsonl``; of a Table, its changes."""
+
+    kind = "file"
+
+    def __init__(self, path: str | os.PathLike[str], format: str = "parquet") -> None:
+        if format not in _ENDINGS:
+            raise Misuse(f"FileSink: format={format!r}; choose one of {', '.join(_ENDINGS)}")
+        self.path = Path(path)
+        self.format = format
+
+    def open(self, name: str) -> Publish:
+        return _FilePartition(self.path, name, self.format).publish
+
+
+class _FilePartition:
+    def __init__(self, path: Path, name: str, format: str) -> None:
+        self._path = path
+        self._prefix = "".join(c if c.isalnum() or c in "-_" else "_" for c in name)
+        self._format = format
+        self._pending: list[tuple[int, pa.RecordBatch]] = []
+        self._done = -1
+
+    def publish(self, epoch: int, record: pa.RecordBatch | None, ended: bool) -> int:
+        block = epoch // BLOCK_EPOCHS
+        if self._pending and self._pending[0][0] // BLOCK_EPOCHS < block:
+            self._write()
+        if record is not None and record.num_rows and epoch > self._done:
+            self._pending.append((epoch, record))
+        if ended:
+            self._write()
+            self._done = max(self._done, epoch)
+        elif not self._pending:
+            self._done = max(self._done, block * BLOCK_EPOCHS - 1)
+        return self._done
+
+    def _write(self) -> None:
+        if not self._pending:
+            return
+        last, rows = self._pending[-1]
+        lowest = rows.column(BUCKET)[0].as_py()
+        target = self._path / f"{self._prefix}-{last:012d}-{lowest:04d}{_ENDINGS[self._format]}"
+        if not target.exists():
+            records = [record for _, record in self._pending]
+            table = pa.Table.from_batches(records).drop_columns([BUCKET])
+            _write_whole(target, _encode(table, self._format))
+        self._done = max(self._done, last)
+        self._pending = []
+
+
+def _encode(table: pa.Table, format: str) -> bytes:
+    buffer = io.BytesIO()
+    if format == "parquet":
+        pyarrow.parquet.write_table(table, buffer)
+    elif format == "csv":
+        pyarrow.csv.write_csv(table, buffer)
+    else:
+        buffer.write("".join(json.dumps(row, default=str) + "\n" for row in table.to_pylist()).encode())
+    return buffer.getvalue()
+
+
+def _write_whole(target: Path, data: bytes) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # A hidden name of our own: readers that list the directory pass it by, and two writers never share it.
+    aside = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    with aside.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(target)
+    directory = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

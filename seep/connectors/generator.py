@@ -1,0 +1,117 @@
+"""Rows made by a function of their number: load for demos, tests and benchmarks, the same at every read.
+
+Numbers are dealt in blocks to a fixed count of splits, so the rows of a split do not depend on how many partitions
+read it. With a rate each split releases its share evenly from its first read on; the time of that read is part of the
+position, so a source that is started again keeps the pace.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from seep.connectors.contract import Rows
+from seep.errors import Misuse
+from seep.model.schema import infer_schema, normalise, physical, record_of, schema_of
+
+SPLITS = 8
+BLOCK_ROWS = 1_000
+
+
+class GeneratorSource:
+    """``fn(i) -> row`` for i = 0, 1, ...; or ``fn_batch(first, n) -> RecordBatch``. ``rate`` is rows a second in all.
+
+    >>> GeneratorSource(lambda i: {"n": i}, rows=10).read(0, None, None, 3, 0).record.to_pylist()
+    [{'n': 0}, {'n': 1}, {'n': 2}]
+    """
+
+    splits = SPLITS
+
+    def __init__(
+        self,
+        fn: Callable[[int], Any] | None = None,
+        rate: float | None = None,
+        rows: int | None = None,
+        fn_batch: Callable[[int, int], pa.RecordBatch] | None = None,
+        schema: Any = None,
+    ) -> None:
+        if (fn is None) == (fn_batch is None):
+            raise Misuse("GeneratorSource: give either fn or fn_batch")
+        if rate is not None and rate <= 0:
+            raise Misuse(f"GeneratorSource: rate={rate}; give rows a second, more than 0")
+        if rows is not None and rows < 0:
+            raise Misuse(f"GeneratorSource: rows={rows}; give 0 or more, or leave it out")
+        self._fn = fn
+        self._fn_batch = fn_batch
+        self.rate = rate
+        self.rows = rows
+        self._declared = schema_of(schema) if schema is not None else self._find_schema()
+
+    def _find_schema(self) -> pa.Schema:
+        if self._fn_batch is not None:
+            return physical(self._fn_batch(0, 1).schema)
+        assert self._fn is not None
+        hint = _returned(self._fn)
+        return schema_of(hint) if hint is not None else infer_schema([self._fn(0)])
+
+    @property
+    def schema(self) -> pa.Schema:
+        return physical(self._declared)
+
+    def read(self, split: int, position: Any, until: Any, limit_rows: int, now_ms: int) -> Rows | None:
+        start, since_ms = position if position is not None else (0, now_ms)
+        total = self._total(split)
+        if until is not None:
+            end = until[0]
+        else:
+            end = min(start + limit_rows, self._released(now_ms - since_ms), total)
+            if end <= start and start < total:
+                return None
+        return Rows(self._make(split, start, end), [end, since_ms], end >= total)
+
+    def _released(self, elapsed_ms: int) -> int:
+        """Rows a split may have given by now. The first comes at once, and fixes when the pace began."""
+        return 2**62 if self.rate is None else 1 + int(self.rate / SPLITS * elapsed_ms / 1000)
+
+    def _total(self, split: int) -> int:
+        """How many of the numbers below `rows` are this split's."""
+        if self.rows is None:
+            return 2**62
+        rounds, rest = divmod(self.rows, SPLITS * BLOCK_ROWS)
+        return rounds * BLOCK_ROWS + min(max(rest - split * BLOCK_ROWS, 0), BLOCK_ROWS)
+
+    def _make(self, split: int, start: int, end: int) -> pa.RecordBatch:
+        parts = []
+        while start < end:
+            block, inside = divmod(start, BLOCK_ROWS)
+            count = min(BLOCK_ROWS - inside, end - start)
+            parts.append(self._block((block * SPLITS + split) * BLOCK_ROWS + inside, count))
+            start += count
+        return pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], schema=self.schema)
+
+    def _block(self, first: int, count: int) -> pa.RecordBatch:
+        if self._fn_batch is not None:
+            record = normalise(self._fn_batch(first, count))
+            if record.num_rows != count or record.schema != self.schema:
+                raise Misuse(
+                    f"GeneratorSource: fn_batch({first}, {count}) gave {record.num_rows} rows of "
+                    f"{record.schema.names}; it must give {count} of {self.schema.names}, in the same types"
+                )
+            return record
+        assert self._fn is not None
+        return record_of([self._fn(number) for number in range(first, first + count)], self._declared)
+
+
+def _returned(function: Callable[..., Any]) -> Any:
+    """The annotated type of the rows; None when it says nothing about columns."""
+    if not inspect.isroutine(function):
+        return None
+    try:
+        hint = typing.get_type_hints(function).get("return")
+    except NameError:
+        return None
+    return hint if isinstance(hint, type) and hasattr(hint, "__annotations__") else None

@@ -1,0 +1,61 @@
+"""Rows in memory: as a source, the input of tests and small tables; as a sink, the result that `seep.run` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from seep.connectors.contract import Publish, Rows
+from seep.errors import Misuse
+from seep.model.schema import infer_schema, normalise, record_of, schema_of
+
+
+class MemorySource:
+    """Rows (dicts, dataclasses, tuples) or a pyarrow Table; ``per_epoch`` puts so many in each epoch.
+
+    >>> MemorySource([{"word": "a"}, {"word": "b"}], per_epoch=1).schema.names
+    ['word']
+    """
+
+    splits = 1
+
+    def __init__(self, rows: Iterable[Any] | pa.Table, per_epoch: int | None = None, schema: Any = None) -> None:
+        if per_epoch is not None and per_epoch < 1:
+            raise Misuse(f"MemorySource: per_epoch={per_epoch}; give at least 1, or leave it out")
+        self.per_epoch = per_epoch
+        if isinstance(rows, pa.Table | pa.RecordBatch):
+            table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+            chunks = table.combine_chunks().to_batches()
+            record = chunks[0] if chunks else pa.RecordBatch.from_pylist([], schema=table.schema)
+            self._record = normalise(record)
+        else:
+            found = list(rows)
+            self._record = record_of(found, schema_of(schema) if schema is not None else infer_schema(found))
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._record.schema
+
+    def read(self, split: int, position: Any, until: Any, limit_rows: int, now_ms: int) -> Rows | None:
+        start, total = position or 0, self._record.num_rows
+        if until is None:
+            end = min(total, start + min(limit_rows, self.per_epoch or limit_rows))
+        else:
+            end = until
+        return Rows(self._record.slice(start, end - start), end, end >= total)
+
+
+class MemorySink:
+    """Keeps every row: `seep.run` gives it back as a pyarrow Table under the sink's name."""
+
+    kind = "memory"
+
+    def open(self, name: str) -> Publish:
+        # The committed log is the result: there is nothing to show elsewhere.
+        return _keep
+
+
+def _keep(epoch: int, record: pa.RecordBatch | None, ended: bool) -> int:
+    return -1

@@ -1,0 +1,182 @@
+"""CSV, JSON lines and plain lines: a piece of a file that ends at a row's end, as columns.
+
+A row that cannot be read is handed back as text with the reason, and harms no other.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from datetime import date, datetime
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+from seep.errors import Misuse
+from seep.model.schema import infer_schema, normalise, physical, record_of
+
+
+class Parsed(NamedTuple):
+    record: pa.RecordBatch
+    refused: tuple[tuple[str, str], ...] = ()
+    """(text, reason) of each row that could not be read."""
+
+
+class TextForm(Protocol):
+    quoted: bool
+    """May a quoted value hold a line end?"""
+    schema: pa.Schema
+
+    def start(self, file: str) -> int | None:
+        """The byte where the rows begin; None: the header is not complete yet."""
+
+    def parse(self, file: str, data: bytes) -> Parsed: ...
+
+
+def row_ends(data: bytes, quoted: bool) -> Any:
+    """The positions after each line end that ends a row."""
+    letters = np.frombuffer(data, np.uint8)
+    lines = letters == 10
+    if quoted:
+        lines &= np.cumsum(letters == 34) % 2 == 0
+    return np.flatnonzero(lines) + 1
+
+
+class TextLines:
+    """One column, ``line``, without its line end."""
+
+    quoted = False
+
+    def __init__(self) -> None:
+        self.schema = pa.schema([("line", pa.string())])
+
+    def start(self, file: str) -> int | None:
+        return 0
+
+    def parse(self, file: str, data: bytes) -> Parsed:
+        lines = data.decode(errors="replace").removesuffix("\n").split("\n") if data else []
+        column = pa.array([line.removesuffix("\r") for line in lines], pa.string())
+        return Parsed(pa.RecordBatch.from_arrays([column], schema=self.schema))
+
+
+class CsvForm:
+    """The first row names the columns; those not in the schema are left out."""
+
+    quoted = True
+
+    def __init__(self, declared: pa.Schema) -> None:
+        self.schema = physical(declared)
+
+    @classmethod
+    def infer(cls, head: bytes) -> CsvForm:
+        found = pyarrow.csv.read_csv(io.BytesIO(head), parse_options=_PARSE).schema
+        return cls(pa.schema([f if not pa.types.is_null(f.type) else f.with_type(pa.string()) for f in found]))
+
+    def start(self, file: str) -> int | None:
+        with open(file, "rb") as opened:
+            line = opened.readline()
+        return len(line) if line.endswith(b"\n") else None
+
+    def parse(self, file: str, data: bytes) -> Parsed:
+        with open(file, encoding="utf-8-sig", newline="") as opened:
+            names = next(csv.reader(opened))
+        missing = [name for name in self.schema.names if name not in names]
+        if missing:
+            raise Misuse(f"FileSource: {file!r} has no column {missing[0]!r}; it has {', '.join(names)}")
+        if not data:
+            return Parsed(pa.RecordBatch.from_pylist([], schema=self.schema))
+        try:
+            return Parsed(self._columns(names, data))
+        except pa.ArrowInvalid:
+            return self._row_by_row(names, data)
+
+    def _columns(self, names: list[str], data: bytes) -> pa.RecordBatch:
+        for zone in (None, "UTC"):
+            # Times without a zone are taken for UTC; a column with zones needs a type with one.
+            times = pa.timestamp("us", zone)
+            types = {f.name: times if pa.types.is_timestamp(f.type) else f.type for f in self.schema}
+            try:
+                table = pyarrow.csv.read_csv(
+                    io.BytesIO(data),
+                    read_options=pyarrow.csv.ReadOptions(column_names=names, use_threads=False),
+                    parse_options=_PARSE,
+                    convert_options=pyarrow.csv.ConvertOptions(
+                        column_types=types, include_columns=self.schema.names, timestamp_parsers=_TIMES
+                    ),
+                )
+            except pa.ArrowInvalid:
+                if zone is not None:
+                    raise
+                continue
+            batches = table.combine_chunks().to_batches()
+            return normalise(batches[0]) if batches else pa.RecordBatch.from_pylist([], schema=self.schema)
+        raise AssertionError("one of the two has returned or raised")
+
+    def _row_by_row(self, names: list[str], data: bytes) -> Parsed:
+        good: list[pa.RecordBatch] = [pa.RecordBatch.from_pylist([], schema=self.schema)]
+        bad: list[tuple[str, str]] = []
+        ends = row_ends(data, quoted=True).tolist()
+        for low, high in zip([0, *ends], [*ends, len(data)], strict=True):
+            row = data[low:high]
+            if not row.strip():
+                continue
+            try:
+                good.append(self._columns(names, row))
+            except pa.ArrowInvalid as problem:
+                bad.append((row.decode(errors="replace").rstrip("\r\n"), str(problem)))
+        return Parsed(pa.concat_batches(good), tuple(bad))
+
+
+_PARSE = pyarrow.csv.ParseOptions(newlines_in_values=True)
+_TIMES = [pyarrow.csv.ISO8601, "%Y-%m-%dT%H:%M:%S.%f%z", "%Y-%m-%d %H:%M:%S.%f"]
+
+
+class JsonForm:
+    """One JSON object a line; fields not in the schema are left out."""
+
+    quoted = False
+
+    def __init__(self, declared: pa.Schema) -> None:
+        self._declared = declared
+        self.schema = physical(declared)
+        self._times = {f.name: f.type for f in self.schema if pa.types.is_timestamp(f.type) or pa.types.is_date(f.type)}
+
+    @classmethod
+    def infer(cls, head: bytes) -> JsonForm:
+        return cls(infer_schema(json.loads(line) for line in head.splitlines() if line.strip()))
+
+    def start(self, file: str) -> int | None:
+        return 0
+
+    def parse(self, file: str, data: bytes) -> Parsed:
+        lines = [line for line in data.split(b"\n") if line.strip()]
+        try:
+            return Parsed(record_of([self._row(line) for line in lines], self._declared))
+        except (ValueError, TypeError, Misuse):
+            return self._row_by_row(lines)
+
+    def _row_by_row(self, lines: list[bytes]) -> Parsed:
+        rows: list[dict[str, Any]] = []
+        bad: list[tuple[str, str]] = []
+        for line in lines:
+            try:
+                row = self._row(line)
+                record_of([row], self._declared)
+                rows.append(row)
+            except (ValueError, TypeError, Misuse) as problem:
+                bad.append((line.decode(errors="replace"), str(problem)))
+        return Parsed(record_of(rows, self._declared), tuple(bad))
+
+    def _row(self, line: bytes) -> dict[str, Any]:
+        found = json.loads(line)
+        if not isinstance(found, dict):
+            raise TypeError("not a JSON object")
+        row = {name: found.get(name) for name in self.schema.names}
+        for name, kind in self._times.items():
+            text = row[name]
+            if isinstance(text, str):
+                row[name] = datetime.fromisoformat(text) if pa.types.is_timestamp(kind) else date.fromisoformat(text)
+        return row

@@ -1,0 +1,422 @@
+"""The controller: looks at the journal and at the latest Status of each partition, and takes the next step.
+
+Level-triggered: nothing it decides rests on having seen a particular message, so a lost report costs a moment, and a
+controller that is started again (with a higher term) goes on from the journal alone. It changes the journal only by
+compare-and-set; one that finds a higher term there steps down.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace as with_fields
+
+from seep.control import planner
+from seep.control.placement import place
+from seep.control.requests import FixEpoch, ReleaseEpoch, Request, ScaleTo, StopFlow, WorkerLost
+from seep.model.ids import FOREVER, Generation, PartitionId
+from seep.model.settings import Settings
+from seep.partition.contract import Graph
+from seep.protocol.effects import (
+    DropCheckpoints,
+    Effect,
+    FenceStore,
+    FindCheckpoint,
+    ReadJournal,
+    Send,
+    StoreReply,
+    SwapJournal,
+    WantWorkers,
+)
+from seep.protocol.journal import LIVE, SEALED, SHADOW, Journal, Replace
+from seep.protocol.messages import Hello, Plan, Report, Status
+
+LAG_EPOCHS = 3
+"""Shadows this close behind are caught up: the switch will not be felt downstream."""
+
+
+class Controller:
+    def __init__(self, graph: Graph, settings: Settings, workers: int = 2, parts: int = 1, first: Journal | None = None):
+        self.graph = graph
+        self.settings = settings
+        self.workers = workers
+        self.parts = parts
+        """Into how many a dead partition comes back."""
+        self.first = first
+        self.journal = Journal()
+        self.wanted: Journal | None = None
+        """The change that is being written."""
+        self.heard: dict[str, float] = {}
+        self.statuses: dict[PartitionId, Status] = {}
+        self.requests: deque[Request] = deque()
+        self.since: dict[int, float] = {}
+        self.lost_parts: dict[PartitionId, Generation] = {}
+        self.deposed = False
+        self.finished = False
+        self.decisions: deque[tuple[float, str]] = deque(maxlen=1000)
+        self.now_ms = 0.0
+        self.pushed_ms = -1e18
+        self.ticked_ms: float | None = None
+        self.want = -1
+        self.effects: list[Effect] = []
+        self._token = 0
+        self._waiting: dict[int, Callable[[StoreReply], None]] = {}
+
+    # --- events --------------------------------------------------------------------------------------------------
+
+    def handle(self, event: Hello | Report | StoreReply | WorkerLost | Request, now_ms: float) -> list[Effect]:
+        self.now_ms = now_ms
+        match event:
+            case Hello():
+                self.heard[event.worker] = now_ms
+                self._push(event.worker)
+            case Report():
+                self._on_report(event)
+            case WorkerLost():
+                if self.heard.pop(event.worker, None) is not None:
+                    self._note(f"worker {event.worker} lost")
+            case StoreReply():
+                waiting = self._waiting.pop(event.token, None)
+                if waiting is not None:
+                    waiting(event)
+            case _:
+                self.requests.append(event)
+        self._reconcile()
+        return self._finish()
+
+    def tick(self, now_ms: float) -> list[Effect]:
+        slept = self.ticked_ms is not None and now_ms - self.ticked_ms > self.settings.suspect_ms / 2
+        self.now_ms, self.ticked_ms = now_ms, now_ms
+        if slept:
+            # We were the ones asleep: nobody else's silence counts.
+            self.heard = dict.fromkeys(self.heard, now_ms)
+        if not self.journal.version and not self._waiting and not self.deposed:
+            self._call(ReadJournal, self._read)
+        for worker in [w for w, ms in self.heard.items() if now_ms - ms > self.settings.suspect_ms]:
+            del self.heard[worker]
+            self._note(f"worker {worker} silent for {self.settings.suspect_ms:.0f} ms")
+        self._reconcile()
+        return self._finish()
+
+    def _finish(self) -> list[Effect]:
+        effects, self.effects = self.effects, []
+        return effects
+
+    def _note(self, what: str) -> None:
+        self.decisions.append((self.now_ms, what))
+
+    def _call(self, make: Callable[[int], Effect], then: Callable[[StoreReply], None]) -> None:
+        self._token += 1
+        self._waiting[self._token] = then
+        self.effects.append(make(self._token))
+
+    def _on_report(self, report: Report) -> None:
+        self.heard[report.worker] = self.now_ms
+        for status in report.statuses:
+            entry = self.journal.entries.get(status.partition)
+            if entry is not None and entry.generation == status.generation:
+                self.statuses[status.partition] = status
+        if report.journal_version < self.journal.version:
+            self._push(report.worker)
+
+    # --- the journal ---------------------------------------------------------------------------------------------
+
+    def _read(self, reply: StoreReply) -> None:
+        if reply.error:
+            return
+        found: Journal | None = reply.value
+        if found is None:
+            self._swap(0, self.first or planner.first_journal(self.graph))
+        else:
+            for entry in found.entries.values():
+                if entry.worker:
+                    self.heard.setdefault(entry.worker, self.now_ms)
+            self._swap(found.version, with_fields(found, version=found.version + 1, term=found.term + 1))
+
+    def _change(self, journal: Journal) -> None:
+        self._swap(self.journal.version, with_fields(journal, version=self.journal.version + 1))
+
+    def _swap(self, expected: int, journal: Journal) -> None:
+        self.wanted = journal
+        self._call(lambda token: SwapJournal(token, expected, journal), self._swapped)
+
+    def _swapped(self, reply: StoreReply) -> None:
+        wanted, self.wanted = self.wanted, None
+        assert wanted is not None
+        if reply.error:
+            # It may have worked or not: ask.
+            self.wanted = wanted
+            self._call(ReadJournal, self._swapped_or_not)
+        else:
+            self._settle(wanted, reply.value)
+
+    def _swapped_or_not(self, reply: StoreReply) -> None:
+        wanted, self.wanted = self.wanted, None
+        assert wanted is not None
+        if reply.error:
+            self.wanted = wanted
+            self._call(ReadJournal, self._swapped_or_not)
+        elif reply.value is not None:
+            self._settle(wanted, reply.value)
+
+    def _settle(self, wanted: Journal, stored: Journal) -> None:
+        if (stored.version, stored.term) == (wanted.version, wanted.term):
+            self._drop_checkpoints(self.journal, stored)
+            self.journal = stored
+            self.statuses = {p: s for p, s in self.statuses.items() if p in stored.entries}
+            self._push_all()
+        elif stored.term >= wanted.term:
+            self.deposed = stored.term > wanted.term or not self.journal.version
+            self._note(f"a controller of term {stored.term} has taken over")
+        # else: our write did not happen; the next reconciliation decides again.
+
+    def _drop_checkpoints(self, before: Journal, after: Journal) -> None:
+        def used(journal: Journal) -> set[PartitionId]:
+            return set(journal.entries) | {p for e in journal.entries.values() for p, _ in e.base}
+
+        for partition in sorted(used(before) - used(after)):
+            if self.graph.nodes[partition.operator].kind == "operator":
+                self.effects.append(DropCheckpoints(partition, Generation(after.term, FOREVER), FOREVER))
+
+    def _push(self, worker: str) -> None:
+        if self.journal.version and not self.deposed:
+            self.effects.append(Send(worker, Plan(self.journal)))
+
+    def _push_all(self) -> None:
+        self.pushed_ms = self.now_ms
+        for worker in sorted(self.heard):
+            self._push(worker)
+
+    # --- deciding ------------------------------------------------------------------------------------------------
+
+    def _reconcile(self) -> None:
+        """Take the next steps there are; one compare-and-set at a time."""
+        if self.deposed or self.wanted is not None or not self.journal.version:
+            return
+        journal = self._stop_on_failure(self.journal)
+        if not journal.stopping:
+            journal = self._place(journal)
+            for replace in journal.replaces:
+                journal = self._next_step(journal, replace)
+            journal = self._retire(journal)
+            journal = self._requests(journal)
+        self._watch_end()
+        used = {e.worker for e in journal.entries.values() if e.worker}
+        want = max(self.workers, len(used)) + self.settings.spare_workers
+        if want != self.want:
+            self.want = want
+            self.effects.append(WantWorkers(want))
+        if journal is not self.journal:
+            self._change(journal)
+
+    def _status(self, partition: PartitionId) -> Status | None:
+        """Its latest Status, if it is of the generation that the journal names."""
+        status = self.statuses.get(partition)
+        entry = self.journal.entries.get(partition)
+        return status if status and entry and status.generation == entry.generation else None
+
+    def _stop_on_failure(self, journal: Journal) -> Journal:
+        for partition, status in self.statuses.items():
+            entry = journal.entries.get(partition)
+            if status.failure and entry and entry.generation == status.generation and not journal.stopping:
+                if entry.role == SHADOW:
+                    replace = next(r for r in journal.replaces if partition in r.new)
+                    self._note(f"Replace {replace.number} of {replace.operator} given up: {status.failure}")
+                    journal = planner.abort(journal, replace)
+                else:
+                    journal = with_fields(journal, stopping=status.failure)
+        return journal
+
+    def _place(self, journal: Journal) -> Journal:
+        """Give every partition without a live worker a new one: that is recovery."""
+        waiting = [p for p, e in journal.entries.items() if e.worker not in self.heard or self._is_fenced(p)]
+        if not waiting:
+            return journal
+        starting = all(not e.worker for e in journal.entries.values())
+        if starting and len(self.heard) < self.workers:
+            return journal
+        candidates = sorted(self.heard)[: self.workers] if starting else sorted(self.heard)
+        for partition in sorted(waiting):
+            entry = journal.entries.get(partition)
+            if entry is None or not candidates or self._recovers_in_parts(entry.partition):
+                continue
+            journal = planner.restart(journal, partition, place(journal, partition, candidates))
+            if entry.worker:
+                self._note(f"{partition} restarts on {journal.entries[partition].worker}")
+        return journal
+
+    def _is_fenced(self, partition: PartitionId) -> bool:
+        status = self._status(partition)
+        return status is not None and status.fenced
+
+    def _recovers_in_parts(self, partition: PartitionId) -> bool:
+        """Begin (or wait for) the recovery of a dead live partition as several; False: restart it as it is."""
+        entry = self.journal.entries.get(partition)
+        if self.parts < 2 or entry is None or entry.role != LIVE or not entry.worker or entry.key_range.size < self.parts:
+            return False
+        if self.graph.nodes[partition.operator].kind != "operator":
+            return False
+        if partition in self.lost_parts:
+            return True
+        generation = Generation(self.journal.term, self.journal.next_generation)
+        self.lost_parts[partition] = generation
+
+        def fenced(reply: StoreReply) -> None:
+            if reply.error:
+                del self.lost_parts[partition]
+            else:
+                self._call(lambda token: FindCheckpoint(token, partition), found)
+
+        def found(reply: StoreReply) -> None:
+            del self.lost_parts[partition]
+            current = self.journal.entries.get(partition)
+            if reply.error or current != entry or self.wanted is not None:
+                return
+            if reply.value is None:
+                journal = planner.restart(self.journal, partition, place(self.journal, partition, self.heard))
+            else:
+                journal = planner.recover_in_parts(self.journal, partition, *reply.value, self.parts)
+                self._note(f"{partition} comes back as {self.parts} parts")
+                if partition in journal.entries:
+                    journal = planner.restart(journal, partition, place(journal, partition, self.heard))
+            self._change(journal)
+
+        self._call(lambda token: FenceStore(token, partition, generation), fenced)
+        return True
+
+    def _next_step(self, journal: Journal, replace: Replace) -> Journal:
+        if replace not in journal.replaces:
+            return journal
+        began_ms = self.since.setdefault(replace.number, self.now_ms)
+        if self.now_ms - began_ms > self.settings.at_most_ms and not replace.handover:
+            self._note(f"Replace {replace.number} of {replace.operator} given up: it took too long")
+            return planner.abort(journal, replace)
+        if replace.handover:
+            return self._next_handover(journal, replace)
+        if not replace.operator:
+            return self._next_fixed(journal, replace)
+        if not replace.new:
+            return self._next_shadows(journal, replace)
+        shadows = [self._status(p) for p in replace.new]
+        olds = [self._status(p) for p in replace.old]
+        goal = max((s.epoch for s in olds if s is not None), default=0) - LAG_EPOCHS
+        for status in shadows:
+            if status is None or status.journal_version != self.journal.version:
+                return journal
+            if not status.accepted or not status.own_checkpoints or status.epoch < goal:
+                return journal
+        first = 1 + min(s.epoch for s in shadows if s is not None)
+        # No earlier than any old life begins, and later than every checkpoint that a new one started from.
+        first = max([first, *(journal.entries[p].first for p in (*replace.old, *replace.new))])
+        self._note(f"Replace {replace.number} of {replace.operator} committed from epoch {first}")
+        return planner.commit(journal, replace, first)
+
+    def _next_fixed(self, journal: Journal, replace: Replace) -> Journal:
+        """Only whether the epoch was missed: whoever asked for it reads the Statuses and releases it."""
+        statuses = [s for s in map(self._status, replace.old) if s]
+        if any(s.epoch >= replace.at and s.fixed_epoch != replace.at and self._is_current(s) for s in statuses):
+            return planner.decide_epoch(journal, replace, 2 + max(s.epoch for s in statuses))
+        return journal
+
+    def _is_current(self, status: Status) -> bool:
+        return status.journal_version == self.journal.version
+
+    def _next_shadows(self, journal: Journal, replace: Replace) -> Journal:
+        statuses = {p: self._status(p) for p in replace.old}
+        fixed: dict[PartitionId, tuple[int, int]] = {}
+        passed = False
+        for partition, status in statuses.items():
+            if status is None or status.journal_version != self.journal.version:
+                return journal
+            if status.fixed_version and (not replace.at or status.fixed_epoch == replace.at):
+                fixed[partition] = (status.fixed_version, status.fixed_epoch)
+            elif replace.at and status.epoch >= replace.at and status.fixed_epoch != replace.at:
+                passed = True
+        if len(fixed) == len(statuses):
+            return planner.start_shadows(journal, replace, fixed)
+        if passed:
+            return planner.decide_epoch(journal, replace, 2 + max(s.epoch for s in statuses.values() if s))
+        return journal
+
+    def _next_handover(self, journal: Journal, replace: Replace) -> Journal:
+        begun = []
+        for partition in replace.old:
+            status = self._status(partition)
+            if status is None or status.journal_version != self.journal.version or status.begun < 0:
+                return journal
+            begun.append(status.begun)
+        if max(begun) >= FOREVER:
+            self._note(f"Replace {replace.number} of {replace.operator} given up: its input has ended")
+            return planner.abort(journal, replace)
+        if not replace.at:
+            return planner.decide_epoch(journal, replace, max(1, *begun))
+        if min(begun) >= replace.at:
+            self._note(f"Replace {replace.number} of {replace.operator} handed over after epoch {replace.at}")
+            return planner.commit_handover(journal, replace)
+        return journal
+
+    def _retire(self, journal: Journal) -> Journal:
+        for partition, entry in list(journal.entries.items()):
+            status = self._status(partition)
+            if status is None or entry.generation != status.generation:
+                continue
+            if entry.role == SEALED and status.drained and status.journal_version == self.journal.version:
+                journal = planner.retire(journal, partition)
+            elif entry.role == LIVE and entry.base and status.own_checkpoints >= 2:
+                journal = planner.free_base(journal, partition)
+        return journal
+
+    def _requests(self, journal: Journal) -> Journal:
+        for _ in range(len(self.requests)):
+            request = self.requests.popleft()
+            done: Journal | None = None
+            match request:
+                case StopFlow():
+                    return with_fields(journal, stopping=request.reason)
+                case ReleaseEpoch():
+                    fixed = [r for r in journal.replaces if r.number == request.number]
+                    done = planner.abort(journal, fixed[0]) if fixed else journal
+                case FixEpoch():
+                    done = self._fix_epoch(journal)
+                case ScaleTo():
+                    done = self._scale(journal, request) if self._can_scale(journal, request.operator) else None
+            if done is None:
+                self.requests.append(request)
+            else:
+                journal = done
+        return journal
+
+    def _fix_epoch(self, journal: Journal) -> Journal | None:
+        kinds = {name: node.kind for name, node in self.graph.nodes.items()}
+        statuses = [self._status(p) for p in journal.entries]
+        if journal.replaces or any(e.role != LIVE for e in journal.entries.values()) or None in statuses:
+            return None
+        old = [p for p in journal.entries if kinds[p.operator] == "operator"]
+        at = 2 + max(s.epoch for s in statuses if s is not None)
+        return planner.begin(journal, "", old, (), at, handover=False)
+
+    def _can_scale(self, journal: Journal, operator: str) -> bool:
+        live = journal.live(operator)
+        return (
+            all(r.operator not in (operator, "") for r in journal.replaces)
+            and all(self._status(e.partition) is not None for e in live)
+            and bool(live)
+        )
+
+    def _scale(self, journal: Journal, request: ScaleTo) -> Journal:
+        node = self.graph.nodes[request.operator]
+        live = journal.live(request.operator)
+        old, ranges = planner.plan_scale(live, max(1, request.count))
+        if not old:
+            return journal
+        handover = node.kind != "operator"
+        merges = len(ranges) < len(old) or any(sum(e.key_range.overlaps(r) for e in live) > 1 for r in ranges)
+        at = 2 + max(s.epoch for s in map(self._status, old) if s) if merges and not handover else 0
+        self._note(f"{request.operator}: {len(live)} -> {request.count} partitions")
+        return planner.begin(journal, request.operator, old, ranges, at, handover)
+
+    def _watch_end(self) -> None:
+        sinks = [n.name for n in self.graph.nodes.values() if n.kind == "sink"]
+        statuses = [self._status(e.partition) for name in sinks for e in self.journal.of(name) if e.role == LIVE]
+        self.finished = bool(statuses) and all(s is not None and s.ended for s in statuses)
+

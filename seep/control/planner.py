@@ -1,0 +1,153 @@
+"""Every change of the journal, as a function from one journal to the next.
+
+Replace in four changes, each a compare-and-set, each safe to stop after:
+
+    begin    the intent: old partitions pin a checkpoint (or stop cutting, in a hand-over)
+    shadow   new partitions start from it and catch up
+    commit   old lives end at E-1, new lives begin at E
+    retire   a sealed partition that nobody needs is gone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace as with_fields
+
+from seep.model.ids import EVERYTHING, FOREVER, Generation, KeyRange, PartitionId
+from seep.partition.contract import Graph
+from seep.protocol.journal import LIVE, SEALED, SHADOW, Entry, Journal, Replace
+
+
+def first_journal(graph: Graph, term: int = 1, after: int = 0) -> Journal:
+    """The journal of a flow that starts after this epoch with no state: every operator at its starting size."""
+    entries: dict[PartitionId, Entry] = {}
+    for node in graph.nodes.values():
+        for number, key_range in enumerate(EVERYTHING.split(node.start)):
+            partition = PartitionId(node.name, number)
+            entries[partition] = Entry(
+                partition, key_range, after + 1, FOREVER, LIVE, Generation(term, 0), "", base_epoch=after
+            )
+    numbers = {node.name: node.start for node in graph.nodes.values()}
+    return Journal(1, term, entries, (), numbers)
+
+
+def begin(journal: Journal, operator: str, old: Iterable[PartitionId], ranges: Iterable[KeyRange], at: int, handover: bool) -> Journal:
+    replace = Replace(journal.next_replace, operator, tuple(old), tuple(ranges), handover, at)
+    return with_fields(journal, replaces=(*journal.replaces, replace), next_replace=journal.next_replace + 1)
+
+
+def decide_epoch(journal: Journal, replace: Replace, at: int) -> Journal:
+    """A merge's checkpoint epoch, or a hand-over's last epoch of the old ones."""
+    return _swap(journal, replace, with_fields(replace, at=at))
+
+
+def start_shadows(journal: Journal, replace: Replace, fixed: dict[PartitionId, tuple[int, int]]) -> Journal:
+    """`fixed`: the pinned checkpoint (version, epoch) of each old partition."""
+    entries = dict(journal.entries)
+    number = journal.next_number[replace.operator]
+    generation = journal.next_generation
+    new: list[PartitionId] = []
+    for key_range in replace.ranges:
+        base = [p for p in replace.old if entries[p].key_range.overlaps(key_range)]
+        partition = PartitionId(replace.operator, number)
+        epoch = fixed[base[0]][1]
+        entries[partition] = Entry(
+            partition,
+            key_range,
+            epoch + 1,
+            FOREVER,
+            SHADOW,
+            Generation(journal.term, generation),
+            "",
+            tuple((p, fixed[p][0]) for p in base),
+            epoch,
+        )
+        new.append(partition)
+        number += 1
+        generation += 1
+    numbers = {**journal.next_number, replace.operator: number}
+    journal = with_fields(journal, entries=entries, next_number=numbers, next_generation=generation)
+    return _swap(journal, replace, with_fields(replace, new=tuple(new)))
+
+
+def commit(journal: Journal, replace: Replace, first: int) -> Journal:
+    """Old lives end at first-1, new lives begin at `first`."""
+    entries = dict(journal.entries)
+    for partition in replace.old:
+        entries[partition] = with_fields(entries[partition], last=first - 1, role=SEALED)
+    for partition in replace.new:
+        entries[partition] = with_fields(entries[partition], first=first, role=LIVE)
+    return _drop(with_fields(journal, entries=entries), replace)
+
+
+def commit_handover(journal: Journal, replace: Replace) -> Journal:
+    """The old ones have finished epoch E-1: the new ones begin at E."""
+    journal = start_shadows(journal, replace, {p: (0, replace.at) for p in replace.old})
+    return commit(journal, next(r for r in journal.replaces if r.number == replace.number), replace.at + 1)
+
+
+def abort(journal: Journal, replace: Replace) -> Journal:
+    """Forget it: nothing of an uncommitted Replace was ever visible."""
+    entries = {p: e for p, e in journal.entries.items() if p not in replace.new}
+    return _drop(with_fields(journal, entries=entries), replace)
+
+
+def retire(journal: Journal, partition: PartitionId) -> Journal:
+    return with_fields(journal, entries={p: e for p, e in journal.entries.items() if p != partition})
+
+
+def restart(journal: Journal, partition: PartitionId, worker: str) -> Journal:
+    """The same partition somewhere else, one generation later."""
+    entry = with_fields(
+        journal.entries[partition], worker=worker, generation=Generation(journal.term, journal.next_generation)
+    )
+    return with_fields(
+        journal, entries={**journal.entries, partition: entry}, next_generation=journal.next_generation + 1
+    )
+
+
+def recover_in_parts(journal: Journal, partition: PartitionId, version: int, epoch: int, parts: int) -> Journal:
+    """A dead partition comes back as several, from its newest checkpoint; a sealed ghost of it serves its buffer."""
+    dead = journal.entries[partition]
+    first = max(epoch + 1, dead.first)
+    for replace in journal.replaces:
+        if replace.operator == partition.operator or partition in replace.old:
+            journal = abort(journal, replace)
+    replace = Replace(journal.next_replace, partition.operator, (partition,), dead.key_range.split(parts), False)
+    journal = with_fields(journal, replaces=(*journal.replaces, replace), next_replace=journal.next_replace + 1)
+    journal = start_shadows(journal, replace, {partition: (version, epoch)})
+    journal = commit(journal, journal.replaces[-1], first)
+    return retire(journal, partition) if first - 1 < dead.first else journal
+
+
+def free_base(journal: Journal, partition: PartitionId) -> Journal:
+    """It has checkpoints of its own: what it started from may go."""
+    entry = with_fields(journal.entries[partition], base=())
+    return with_fields(journal, entries={**journal.entries, partition: entry})
+
+
+def plan_scale(live: Sequence[Entry], count: int) -> tuple[list[PartitionId], list[KeyRange]]:
+    """Which partitions to replace, and by which ranges, to get to this many: split the widest, merge the narrowest."""
+    ranges = [[entry.key_range] for entry in live]
+    groups = [[entry.partition] for entry in live]
+    while sum(map(len, ranges)) < count:
+        widest = max(range(len(ranges)), key=lambda i: (ranges[i][0].size, -i) if len(groups[i]) == 1 else (0, 0))
+        whole = KeyRange(ranges[widest][0].low, ranges[widest][-1].high)
+        if len(ranges[widest]) >= whole.size:
+            break
+        ranges[widest] = list(whole.split(len(ranges[widest]) + 1))
+    while len(ranges) > max(1, count):
+        narrow = min(range(len(ranges) - 1), key=lambda i: (ranges[i + 1][0].high - ranges[i][0].low, i))
+        ranges[narrow] = [KeyRange(ranges[narrow][0].low, ranges[narrow + 1][0].high)]
+        groups[narrow] += groups[narrow + 1]
+        del ranges[narrow + 1], groups[narrow + 1]
+    changed = [i for i in range(len(ranges)) if len(ranges[i]) > 1 or len(groups[i]) > 1]
+    return [p for i in changed for p in groups[i]], [r for i in changed for r in ranges[i]]
+
+
+def _swap(journal: Journal, old: Replace, new: Replace) -> Journal:
+    return with_fields(journal, replaces=tuple(new if r.number == old.number else r for r in journal.replaces))
+
+
+def _drop(journal: Journal, replace: Replace) -> Journal:
+    return with_fields(journal, replaces=tuple(r for r in journal.replaces if r.number != replace.number))

@@ -1,0 +1,42 @@
+"""What the controller can be asked for, and what it is told by its host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleTo:
+    """Run the operator as this many partitions."""
+
+    operator: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class FixEpoch:
+    """Have every operator partition keep a checkpoint of one and the same epoch (a savepoint, a consistent read)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseEpoch:
+    """The checkpoints kept for that are no longer needed."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopFlow:
+    """End the flow. With a failure's report as reason it ends as failed."""
+
+    reason: str = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLost:
+    """The worker's connection closed, or its process or task ended."""
+
+    worker: str
+
+
+Request = ScaleTo | FixEpoch | ReleaseEpoch | StopFlow

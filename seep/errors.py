@@ -1,0 +1,42 @@
+"""One tree of errors, sorted by what the one who catches it should do.
+
+The class says what to do next, never which part failed: a caller has few choices (fix the input, try again, rebuild
+from a checkpoint, give up the role, stop with a report), and each has one class here.
+"""
+
+from __future__ import annotations
+
+
+class SeepError(Exception):
+    """Anything seep raises on purpose.
+
+    ``history`` holds what led here, oldest first, one line each; reports print it below the message.
+    """
+
+    def __init__(self, message: str, history: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.history = history
+
+
+class Misuse(SeepError):
+    """The flow or the call is wrong: change it. The message says what is wrong, where, and what to do."""
+
+
+class Retry(SeepError):
+    """It did not work this time and nothing was changed: try again."""
+
+
+class Rebuild(SeepError):
+    """What is in memory can no longer be trusted: drop it and restore from the newest checkpoint."""
+
+
+class Fenced(SeepError):
+    """A newer generation has taken over: stop, write nothing more."""
+
+
+class DataLoss(SeepError):
+    """Something that was promised is gone or damaged: stop with a report, never go on silently."""
+
+
+class Bug(SeepError):
+    """seep has broken one of its own rules: stop and report."""

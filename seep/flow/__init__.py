@@ -1,0 +1,1 @@
+"""What users write: Flow, Stream, Table; and the compiler that turns them into a graph of physical nodes."""

@@ -1,0 +1,90 @@
+"""Everything that can be said of a flow before it runs.
+
+Most mistakes are refused by the verb that makes them (unknown column, float key, an expression that looks at
+neighbours, a bad duration); what only shows in the whole flow is found here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from seep.errors import Misuse
+from seep.flow.build import Flow
+from seep.flow.compile import compile_flow, name_vertices
+from seep.flow.logical import Vertex, chains
+from seep.partition.contract import Graph
+
+ERROR, WARNING = "error", "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    level: str
+    """``error``: the flow does not start; ``warning``: it does."""
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.level}: {self.message}"
+
+
+def check(flow: Flow) -> list[Finding]:
+    """All findings, errors first."""
+    try:
+        graph = compile_flow(flow)
+    except Misuse as error:
+        return [Finding(ERROR, str(error))]
+    findings = [Finding(ERROR, message) for message in graph_problems(graph)]
+    findings += [Finding(WARNING, message) for message in _warnings(flow)]
+    return findings
+
+
+def graph_problems(graph: Graph) -> Iterator[str]:
+    """What makes a graph impossible to run, however it was made."""
+    for name, node in graph.nodes.items():
+        if node.kind != "source" and not graph.inputs(name):
+            yield f"nobody feeds the {node.kind} {name!r}; connect it or leave it out"
+    for edge in graph.edges:
+        for end in (edge.source, edge.target):
+            if end not in graph.nodes:
+                yield f"the edge {edge.name!r} names {end!r}, which is not there"
+    cycle = _cycle(graph)
+    if cycle:
+        yield f"the flow goes round in a circle: {' -> '.join(cycle)}; cut it"
+
+
+def _cycle(graph: Graph) -> list[str]:
+    left = {name: {edge.source for edge in graph.inputs(name)} & set(graph.nodes) for name in graph.nodes}
+    while True:
+        free = [name for name, sources in left.items() if not sources]
+        if not free:
+            break
+        for name in free:
+            del left[name]
+        for sources in left.values():
+            sources.difference_update(free)
+    if not left:
+        return []
+    # Everyone left has a sender that is left: walking back from anyone comes round.
+    walk = [min(left)]
+    while walk[-1] not in walk[:-1]:
+        walk.append(min(left[walk[-1]]))
+    return walk[walk.index(walk[-1]) :][::-1]
+
+
+def _warnings(flow: Flow) -> Iterator[str]:
+    names = name_vertices(flow)
+    useful: set[Vertex] = set()
+    for vertex in reversed(flow.vertices):
+        if vertex.kind == "sink" or vertex in useful:
+            useful.update(chain.tap.vertex for given in vertex.inputs for chain in chains(given.lineage))
+    if not any(vertex.kind == "sink" for vertex in flow.vertices):
+        yield f"{flow.place}: the flow {flow.name!r} has no sink; nothing of it will be seen"
+    for vertex in flow.vertices:
+        if vertex.kind != "sink" and vertex not in useful:
+            yield f"{vertex.place}: no sink is reached from the {vertex.verb} {names[vertex]!r}"
+        if vertex.stateful and vertex.name is None:
+            yield (
+                f"{vertex.place}: the {vertex.verb} {names[vertex]!r} has state and no name of its own; "
+                "give it .named(..), so that its state is found again when the flow changes"
+            )

@@ -1,0 +1,99 @@
+"""A flow as a graph of physical nodes: names given, stateless verbs fused into the node before them, unions dissolved
+into ports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from seep.errors import Misuse
+from seep.flow.build import Flow
+from seep.flow.fused import LogicPlan, Route, Tail, Tails
+from seep.flow.intake import IntakePlan
+from seep.flow.logical import After, Chain, Vertex, chains
+from seep.flow.outlet import OutletPlan
+from seep.partition.contract import Edge, Graph, Node
+
+
+def compile_flow(flow: Flow) -> Graph:
+    """The plan a job runs. Refuses a flow that could not run."""
+    if not any(vertex.kind == "source" for vertex in flow.vertices):
+        raise Misuse(f"{flow.place}: the flow {flow.name!r} has no source")
+    names = name_vertices(flow)
+    edges: list[Edge] = []
+    ends: dict[Vertex, list[tuple[Chain, Route]]] = {vertex: [] for vertex in flow.vertices}
+    ports: dict[Vertex, tuple[int, ...]] = {}
+    for vertex in flow.vertices:
+        numbers: list[int] = []
+        for number, given in enumerate(vertex.inputs):
+            for chain in chains(given.lineage):
+                sender, target, port = names[chain.tap.vertex], names[vertex], len(numbers)
+                edge = Edge(f"{sender}->{target}:{port}", sender, target, port)
+                edges.append(edge)
+                ends[chain.tap.vertex].append((chain, Route(edge.name, given.keys, given.schema)))
+                numbers.append(number)
+        ports[vertex] = tuple(numbers)
+    nodes = {
+        names[vertex]: _node(names[vertex], vertex, ports[vertex], tails_of(names[vertex], ends[vertex]))
+        for vertex in flow.vertices
+    }
+    order = {name: at for at, name in enumerate(nodes)}
+    return Graph(nodes, tuple(sorted(edges, key=lambda edge: (order[edge.source], order[edge.target], edge.port))))
+
+
+def name_vertices(flow: Flow) -> dict[Vertex, str]:
+    """Given names, and for the others verb-keys: ``window-store``, then ``window-store-2``."""
+    names = {vertex: vertex.name for vertex in flow.vertices if vertex.name is not None}
+    taken = set(names.values())
+    for vertex in flow.vertices:
+        if vertex not in names:
+            name, number = vertex.hint, 1
+            while name in taken:
+                number += 1
+                name = f"{vertex.hint}-{number}"
+            names[vertex] = name
+            taken.add(name)
+    return names
+
+
+def tails_of(name: str, ends: Iterable[tuple[Chain, Route]]) -> Tails:
+    """The tree of steps behind a node: chains with a common beginning share it."""
+    by_output: dict[str, list[tuple[tuple[After, ...], Route]]] = {}
+    for chain, route in ends:
+        by_output.setdefault(chain.tap.output, []).append((chain.stages, route))
+    return {output: _branches(name, rest) for output, rest in by_output.items()}
+
+
+def _branches(name: str, rest: list[tuple[tuple[After, ...], Route]]) -> tuple[Tail | Route, ...]:
+    found: list[Tail | Route] = [route for stages, route in rest if not stages]
+    by_stage: dict[Any, list[tuple[tuple[After, ...], Route]]] = {}
+    for stages, route in rest:
+        if stages:
+            by_stage.setdefault(stages[0].stage, []).append((stages, route))
+    for stage, group in by_stage.items():
+        after: dict[str, list[tuple[tuple[After, ...], Route]]] = {}
+        for stages, route in group:
+            after.setdefault(stages[0].output, []).append((stages[1:], route))
+        label = stage.name or (name if stage.verb == "source" else f"{name}.{stage.verb}")
+        found.append(Tail(label, stage.step, {output: _branches(name, more) for output, more in after.items()}))
+    return tuple(found)
+
+
+def _node(name: str, vertex: Vertex, ports: tuple[int, ...], tails: Tails) -> Node:
+    make: Any
+    settings = {"verb": vertex.verb, **vertex.settings}
+    if vertex.kind == "source":
+        make = IntakePlan(
+            name,
+            vertex.make,
+            settings.pop("lateness_us", 0),
+            settings.pop("idle_ms", None),
+            tails,
+        )
+        settings["schema"] = vertex.outputs["out"]
+    elif vertex.kind == "sink":
+        make = OutletPlan(name, vertex.make, settings["schema"])
+    else:
+        make = LogicPlan(name, vertex.make, ports, tails)
+    return Node(name, vertex.kind, make, vertex.start, vertex.minimum, vertex.maximum, settings)

@@ -1,0 +1,188 @@
+"""What Streams and Tables share: columns, lineage, and the plumbing of every verb."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+import polars as pl
+import pyarrow as pa
+
+from operators.stateless import Project
+from operators.step import DEAD_LETTERS, ON_ERROR, Step
+from seep.errors import Misuse
+from seep.flow.logical import After, Input, Lineage, Stage, Tap, Time, Vertex
+from seep.flow.place import at_place, place
+
+if TYPE_CHECKING:
+    from seep.connectors.contract import Sink
+    from seep.flow.build import Flow
+    from seep.flow.stream import Stream
+
+TIME = "__time"
+"""The column in which event time travels to an operator when no plain timestamp column holds it."""
+
+
+class Dataset:
+    """A stream of rows in a flow. Never changed: each verb gives a new one."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        lineage: Lineage,
+        wire: pa.Schema,
+        keys: tuple[str, ...] | None = None,
+        time: Time | None = None,
+    ) -> None:
+        self.flow = flow
+        self.lineage = lineage
+        self.wire = wire
+        """The columns as they travel; a Table's have `change` at the end."""
+        self.keys = keys
+        self.time = time
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        return self.wire
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{f.name}: {f.type}' for f in self.schema)})"
+
+    # --- names, scale, side outputs --------------------------------------------------------------------------------
+
+    def named(self, name: str) -> Self:
+        """Name the verb that made this stream; sources, operators and sinks share one namespace."""
+        with at_place("named"):
+            maker = self._maker()
+            if isinstance(maker, Vertex):
+                self.flow.claim(name, maker)
+            elif maker is None:
+                raise Misuse("a union runs nowhere, so it has no name")
+            else:
+                maker.name = name
+        return self
+
+    def scale(self, start: int = 1, min: int = 1, max: int = 16) -> Self:
+        """How many partitions the operator starts with, and between which bounds it may change."""
+        with at_place("scale"):
+            vertex = self._maker()
+            if not isinstance(vertex, Vertex):
+                raise Misuse("this verb runs inside the operator before it; scale that one")
+            if not 1 <= min <= start <= max:
+                raise Misuse(f"start={start}, min={min}, max={max}; give 1 <= min <= start <= max")
+            vertex.start, vertex.minimum, vertex.maximum = start, min, max
+        return self
+
+    @property
+    def errors(self) -> Stream:
+        """The dead letters of the verb that made this stream: row, error, operator, epoch, position."""
+        with at_place("errors"):
+            return self._side("errors", DEAD_LETTERS)
+
+    @property
+    def late(self) -> Stream:
+        """The rows that came too late for the window that made this stream."""
+        with at_place("late"):
+            return self._side("late", None)
+
+    def _maker(self) -> Vertex | Stage | None:
+        match self.lineage:
+            case Tap(vertex, _):
+                return vertex
+            case After(stage, _):
+                return stage.owner or stage
+        return None
+
+    def _side(self, output: str, schema: pa.Schema | None) -> Stream:
+        from seep.flow.stream import Stream
+
+        maker = self._maker()
+        if isinstance(maker, Vertex) and output in maker.outputs:
+            side = Stream(self.flow, Tap(maker, output), schema or maker.outputs[output])
+            return side.drop(TIME) if TIME in side.schema.names else side
+        if isinstance(maker, Stage) and output in maker.step.schemas:
+            return Stream(self.flow, After(maker, output), schema or maker.step.schemas[output])
+        raise Misuse(f"the verb that made this stream has no {output!r} output")
+
+    # --- ends ------------------------------------------------------------------------------------------------------
+
+    def sink(self, name: str, sink: Sink) -> None:
+        """End here: rows go to the sink once they are committed."""
+        with at_place("sink"):
+            self._end(name, sink)
+
+    def collect(self, name: str) -> None:
+        """End here: `seep.run` gives the rows (of a Table: its final content) back under this name."""
+        from seep.connectors.memory import MemorySink
+
+        with at_place("collect"):
+            self._end(name, MemorySink())
+
+    def _end(self, name: str, sink: Sink) -> None:
+        if not hasattr(sink, "open"):
+            raise Misuse(f"{sink!r} is no sink")
+        settings: dict[str, Any] = {"sink": sink.kind, "schema": self.wire, "table_keys": self._table_keys()}
+        inputs = (Input(self.lineage, None, self.wire),)
+        vertex = Vertex("sink", "sink", place(), {}, sink, inputs, settings=settings)
+        self.flow.claim(name, vertex)
+        self.flow.add(vertex)
+
+    def _table_keys(self) -> tuple[str, ...] | None:
+        return None
+
+    # --- plumbing --------------------------------------------------------------------------------------------------
+
+    def _stage(self, verb: str, step: Step, output: str = "out") -> After:
+        return After(Stage(self.lineage, step, verb, place()), output)
+
+    def _following(self, step: Project) -> tuple[tuple[str, ...] | None, Time | None]:
+        """Key and time behind a projection: they follow their columns, or are lost with them."""
+        copies = step.copies
+        keys = self.keys
+        if keys is not None:
+            keys = tuple(copies[key] for key in keys) if all(key in copies for key in keys) else None
+        time = self.time
+        if time is not None:
+            time = Time(copies[time.column], time.unit, time.offset_us) if time.column in copies else None
+        return keys, time
+
+    def _operator(
+        self,
+        verb: str,
+        make: Any,
+        outputs: Mapping[str, pa.Schema],
+        inputs: tuple[Input, ...],
+        hint: str,
+        stateful: bool = True,
+    ) -> Vertex:
+        vertex = Vertex("operator", verb, place(), outputs, make, inputs, hint=hint, stateful=stateful)
+        self.flow.add(vertex)
+        return vertex
+
+
+def expressions_of(expressions: tuple[Any, ...], named: Mapping[str, Any]) -> list[pl.Expr]:
+    """What users give to `select` and `with_columns`: names, expressions, lists of them, plain values by name."""
+    found: list[pl.Expr] = []
+    for given in expressions:
+        for one in given if isinstance(given, list | tuple) else [given]:
+            if not isinstance(one, str | pl.Expr):
+                raise Misuse(f"{one!r} is neither a column name nor a Polars expression")
+            found.append(pl.col(one) if isinstance(one, str) else one)
+    for name, given in named.items():
+        value = pl.col(given) if isinstance(given, str) else given if isinstance(given, pl.Expr) else pl.lit(given)
+        found.append(value.alias(name))
+    if not found:
+        raise Misuse("no columns are given")
+    return found
+
+
+def known_columns(schema: pa.Schema, names: tuple[Any, ...]) -> None:
+    for name in names:
+        if not isinstance(name, str) or schema.get_field_index(name) < 0:
+            raise Misuse(f"unknown column {name!r}; there are {', '.join(schema.names)}")
+
+
+def known_on_error(on_error: str) -> None:
+    if on_error not in ON_ERROR:
+        raise Misuse(f"on_error={on_error!r}; choose one of {', '.join(ON_ERROR)}")

@@ -1,0 +1,148 @@
+"""Stateless steps fused behind a source or an operator, and the routes at their ends.
+
+The tails of a node are a tree: each step runs once for everything behind it. A route sets every row's target bucket,
+by its key columns or, for rows that stay where they are, by its origin.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from operators.step import DEAD_LETTERS, Failure, Site, Step, dead_letters
+from operators.tally import Tally
+from seep.model.arrow import ArrowBatch, ArrowState
+from seep.model.epoch import Moment
+from seep.model.keyspace import buckets_of
+
+UNCLAIMED = 1_000
+"""Dead letters kept for the host when no stream takes them; older ones are only counted."""
+
+TAILS = "tails"
+"""The state table of what fused steps counted."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """The end of a tail: an edge, and how its rows find their target."""
+
+    edge: str
+    keys: tuple[str, ...] | None
+    schema: pa.Schema
+
+    def turn(self, batch: ArrowBatch) -> ArrowBatch:
+        record = batch.record
+        if record.schema.names != self.schema.names:
+            record = record.select(self.schema.names)
+        if self.keys is None:
+            return ArrowBatch(record, batch.buckets)
+        return ArrowBatch(record, buckets_of(record, self.keys))
+
+
+@dataclass(frozen=True)
+class Tail:
+    """A step and what follows each of its outputs."""
+
+    name: str
+    step: Step
+    after: Mapping[str, tuple[Tail | Route, ...]]
+
+
+Tails = Mapping[str, tuple[Tail | Route, ...]]
+"""What follows each output of a node."""
+
+
+@dataclass
+class Runner:
+    """Runs the tails of one node."""
+
+    name: str
+    tails: Tails
+    unclaimed: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=UNCLAIMED))
+
+    def run(self, outputs: Mapping[str, ArrowBatch], site: Site) -> dict[str, ArrowBatch]:
+        """By edge: the rows that have come to its end."""
+        edges: dict[str, ArrowBatch] = {}
+        self._follow(self.tails, outputs, site, edges)
+        return edges
+
+    def _follow(
+        self, after: Tails, outputs: Mapping[str, ArrowBatch], site: Site, edges: dict[str, ArrowBatch]
+    ) -> None:
+        for name, batch in outputs.items():
+            if batch.rows == 0:
+                continue
+            if name == "errors" and name not in after:
+                self.unclaimed.extend(batch.record.to_pylist())
+            for follower in after.get(name, ()):
+                if isinstance(follower, Route):
+                    edges[follower.edge] = follower.turn(batch)
+                else:
+                    site.operator = follower.name
+                    self._follow(follower.after, follower.step.run(batch, site), site, edges)
+
+    def take_unclaimed(self) -> list[dict[str, Any]]:
+        """Dead letters that no stream takes, since the last call."""
+        found = list(self.unclaimed)
+        self.unclaimed.clear()
+        return found
+
+
+class FusedLogic:
+    """An operator with its tails: what a partition runs (`seep.partition.contract.Logic`)."""
+
+    def __init__(self, name: str, head: Any, tails: Tails) -> None:
+        self.head = head
+        self.runner = Runner(name, tails)
+        self._tally = Tally()
+
+    def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
+        outputs = self.head.take(moment, inputs)
+        site = Site(self.runner.name, moment.epoch, self._tally)
+        errors = outputs.get("errors")
+        if errors is not None and errors.record.schema != DEAD_LETTERS:
+            # A window hands back rows without a usable time as they came.
+            reasons = [Failure(at, "event time is null or out of range") for at in range(errors.rows)]
+            outputs = {**outputs, "errors": dead_letters(errors, reasons, site)}
+        return self.runner.run(outputs, site)
+
+    def snapshot(self, full: bool) -> ArrowState:
+        return ArrowState({**self.head.snapshot(full).tables, TAILS: self._tally.snapshot(full)})
+
+    def load(self, state: ArrowState) -> None:
+        tables = dict(state.tables)
+        counted = tables.pop(TAILS, None)
+        if counted is not None:
+            self._tally.load(counted)
+        self.head.load(ArrowState(tables))
+
+    def statistics(self) -> dict[str, int]:
+        found = dict(self.head.statistics())
+        for name, count in self._tally.totals().items():
+            found[name] = found.get(name, 0) + count
+        return found
+
+    def take_unclaimed(self) -> list[dict[str, Any]]:
+        return self.runner.take_unclaimed()
+
+
+@dataclass(frozen=True)
+class LogicPlan:
+    """Makes the operator of a node; picklable."""
+
+    name: str
+    head: Callable[[str, tuple[int, ...]], Any]
+    ports: tuple[int, ...]
+    tails: Tails
+
+    def __call__(self) -> FusedLogic:
+        return FusedLogic(self.name, self.head(self.name, self.ports), self.tails)
+
+
+def constant(bucket: int, rows: int) -> Any:
+    return np.full(rows, bucket, np.uint16)

@@ -1,0 +1,79 @@
+"""A source as a partition runs it: the connector, event time, and the steps fused behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from operators.step import DEAD_LETTERS, Site
+from operators.tally import Tally
+from seep.connectors.contract import Rows, Source
+from seep.flow.fused import Runner, Tails, constant
+from seep.model.arrow import ArrowBatch
+from seep.partition.contract import Reading, split_buckets
+
+
+@dataclass(frozen=True)
+class IntakePlan:
+    """Makes the intake of a node; picklable. Tests put another connector in its place."""
+
+    name: str
+    connector: Source
+    lateness_us: int
+    idle_ms: int | None
+    tails: Tails
+
+    def __call__(self) -> SourceIntake:
+        return SourceIntake(self)
+
+
+class SourceIntake:
+    """`seep.partition.contract.Intake`. A split's rows have its first bucket for origin."""
+
+    def __init__(self, plan: IntakePlan) -> None:
+        self.plan = plan
+        self.runner = Runner(plan.name, plan.tails)
+        self._origins = [key_range.low for key_range in split_buckets(plan.connector.splits)]
+
+    @property
+    def splits(self) -> int:
+        return self.plan.connector.splits
+
+    @property
+    def lateness_us(self) -> int:
+        return self.plan.lateness_us
+
+    @property
+    def idle_ms(self) -> int | None:
+        return self.plan.idle_ms
+
+    def read(self, split: int, position: Any, until: Any, limit_rows: int, now_ms: int) -> Reading | None:
+        found = self.plan.connector.read(split, position, until, limit_rows, now_ms)
+        if found is None:
+            return None
+        origin = self._origins[split]
+        site = Site(self.plan.name, None, Tally())
+        outputs = {"out": ArrowBatch(found.record, constant(origin, found.record.num_rows))}
+        if found.refused:
+            outputs["errors"] = self._refused(found, split, origin)
+            site.tally.add("errors", outputs["errors"].buckets)
+        edges: dict[str, Any] = dict(self.runner.run(outputs, site))
+        rows = found.record.num_rows + len(found.refused)
+        return Reading(edges, found.position, rows, site.event_time, found.ended, site.tally.totals())
+
+    def _refused(self, found: Rows, split: int, origin: int) -> ArrowBatch:
+        count = len(found.refused)
+        columns = [
+            [text for text, _ in found.refused],
+            [reason for _, reason in found.refused],
+            [self.plan.name] * count,
+            [None] * count,
+            [f"{split}:{found.position}"] * count,
+        ]
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, DEAD_LETTERS.types, strict=True)]
+        return ArrowBatch(pa.RecordBatch.from_arrays(arrays, schema=DEAD_LETTERS), constant(origin, count))
+
+    def take_unclaimed(self) -> list[dict[str, Any]]:
+        return self.runner.take_unclaimed()

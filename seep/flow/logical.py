@@ -1,0 +1,121 @@
+"""The declared graph, as verbs build it: vertices that will run, and the lineage of each stream back to them.
+
+Stateless verbs are stages, not vertices: they run inside the vertex before them. A union is no vertex either; each
+branch goes to the receiver on its own port, and stages behind a union run in every branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from operators.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """Event time is this column (an integer column has a unit), plus an offset."""
+
+    column: str
+    unit: str = "us"
+    offset_us: int = 0
+
+
+@dataclass(eq=False)
+class Vertex:
+    """A source, a stateful operator or a sink."""
+
+    kind: str
+    """``source``, ``operator`` or ``sink``."""
+    verb: str
+    place: str
+    outputs: Mapping[str, pa.Schema]
+    make: Any
+    """source: the connector; operator: (name, ports) -> Head; sink: the connector."""
+    inputs: tuple[Input, ...] = ()
+    name: str | None = None
+    hint: str = ""
+    """What an unnamed vertex is called."""
+    stateful: bool = False
+    start: int = 1
+    minimum: int = 1
+    maximum: int = 16
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Stage:
+    """A stateless verb in its place."""
+
+    parent: Lineage
+    step: Step
+    verb: str
+    place: str
+    name: str | None = None
+    owner: Vertex | None = None
+    """The stage is part of this vertex's verb, not a verb of its own."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tap:
+    """An output of a vertex."""
+
+    vertex: Vertex
+    output: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class After:
+    """An output of a stage."""
+
+    stage: Stage
+    output: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Merge:
+    """A union, in the order of its branches."""
+
+    parts: tuple[Lineage, ...]
+
+
+Lineage = Tap | After | Merge
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Input:
+    """What a vertex listens to, and how it is routed: by key columns, or (None) where the rows came from."""
+
+    lineage: Lineage
+    keys: tuple[str, ...] | None
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chain:
+    """One way from a vertex's output through stages."""
+
+    tap: Tap
+    stages: tuple[After, ...] = ()
+
+
+def chains(lineage: Lineage) -> Iterator[Chain]:
+    """Every way that leads to this stream, in the order of the branches."""
+    match lineage:
+        case Tap():
+            yield Chain(lineage)
+        case After(stage, _):
+            for chain in chains(stage.parent):
+                yield Chain(chain.tap, (*chain.stages, lineage))
+        case Merge(parts):
+            for part in parts:
+                yield from chains(part)
+
+
+def has_union(lineage: Lineage) -> bool:
+    while isinstance(lineage, After):
+        lineage = lineage.stage.parent
+    return isinstance(lineage, Merge)

@@ -1,0 +1,293 @@
+"""Streams: append-only rows, and the verbs on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pyarrow as pa
+
+from operators.aggregates import Spec
+from operators.apply import Operator
+from operators.expressions import condition, project, refuse_neighbours
+from operators.rowwise import FlatMapRows, KeepRows, MapRows
+from operators.stateless import UNITS_US, AddTime, EventTime, Keep, MapBatch, Project, Split
+from seep.errors import Misuse
+from seep.flow import keyed
+from seep.flow.dataset import TIME, Dataset, expressions_of, known_columns, known_on_error
+from seep.flow.hints import item_schema, row_schema
+from seep.flow.logical import After, Lineage, Merge, Tap, Time, has_union
+from seep.flow.place import at_place
+from seep.flow.windows import Tumbling
+from seep.model.duration import microseconds
+from seep.model.keyspace import check_keys
+from seep.model.schema import TIMESTAMP, physical, schema_of
+
+if TYPE_CHECKING:
+    from seep.flow.table import Table
+
+
+class Splits:
+    """The parts of a `split`, by name, and ``rest``."""
+
+    def __init__(self, parts: dict[str, Stream]) -> None:
+        self._parts = parts
+
+    def __getattr__(self, name: str) -> Stream:
+        parts: dict[str, Stream] = self.__dict__["_parts"]
+        if name not in parts:
+            raise AttributeError(f"no part {name!r}; there are {', '.join(parts)}")
+        return parts[name]
+
+
+class Stream(Dataset):
+    """An append-only stream of rows."""
+
+    # --- vectorised ------------------------------------------------------------------------------------------------
+
+    def select(self, *expressions: Any, on_error: str = "dead_letter", **named: Any) -> Stream:
+        """Only these columns: names, Polars expressions, or ``new=expression``."""
+        with at_place("select"):
+            known_on_error(on_error)
+            step = project("select", self.schema, expressions_of(expressions, named), keep=False, on_error=on_error)
+            return self._projected(self._stage("select", step), step)
+
+    def with_columns(self, *expressions: Any, on_error: str = "dead_letter", **named: Any) -> Stream:
+        """All columns, and these besides; one of the same name takes the old one's place."""
+        with at_place("with_columns"):
+            known_on_error(on_error)
+            given = expressions_of(expressions, named)
+            step = project("with_columns", self.schema, given, keep=True, on_error=on_error)
+            return self._projected(self._stage("with_columns", step), step)
+
+    def filter(self, keep: pl.Expr | Callable[[Any], Any], on_error: str = "dead_letter") -> Stream:
+        """Only the rows for which the expression, or the function of a row, holds."""
+        with at_place("filter"):
+            known_on_error(on_error)
+            if isinstance(keep, pl.Expr):
+                step: Keep | KeepRows = Keep("filter", condition(self.schema, keep), self.schema, on_error)
+            elif callable(keep):
+                step = KeepRows("filter", keep, self.schema, on_error)
+            else:
+                raise Misuse(f"{keep!r} is neither a Polars expression nor a function")
+            return Stream(self.flow, self._stage("filter", step), self.schema, self.keys, self.time)
+
+    def drop(self, *columns: str) -> Stream:
+        """All columns but these."""
+        with at_place("drop"):
+            step = dropping(self.schema, columns)
+            return self._projected(self._stage("drop", step), step)
+
+    def rename(self, **new: str) -> Stream:
+        """``rename(new="old")``."""
+        with at_place("rename"):
+            step = renaming(self.schema, new)
+            return self._projected(self._stage("rename", step), step)
+
+    def _projected(self, lineage: Lineage, step: Project) -> Stream:
+        return Stream(self.flow, lineage, step.schema, *self._following(step))
+
+    # --- functions -------------------------------------------------------------------------------------------------
+
+    def map(self, fn: Callable[[Any], Any], schema: Any = None, on_error: str = "dead_letter") -> Stream:
+        """``fn(row)`` gives the new row; None drops it. The schema comes from the return annotation or `schema`."""
+        with at_place("map"):
+            known_on_error(on_error)
+            return self._mapped("map", MapRows("map", fn, row_schema(fn, schema), on_error))
+
+    def flat_map(self, fn: Callable[[Any], Iterable[Any]], schema: Any = None, on_error: str = "dead_letter") -> Stream:
+        """``fn(row)`` gives any number of rows."""
+        with at_place("flat_map"):
+            known_on_error(on_error)
+            return self._mapped("flat_map", FlatMapRows("flat_map", fn, item_schema(fn, schema), on_error))
+
+    def map_batch(
+        self, fn: Callable[[pa.RecordBatch], pa.RecordBatch], schema: Any = None, on_error: str = "dead_letter"
+    ) -> Stream:
+        """``fn(record_batch)`` gives a record batch; it must treat each row on its own."""
+        with at_place("map_batch"):
+            known_on_error(on_error)
+            declared = self.schema if schema is None else schema_of(schema)
+            return self._mapped("map_batch", MapBatch("map_batch", fn, declared, on_error))
+
+    def _mapped(self, verb: str, step: MapRows | FlatMapRows | MapBatch) -> Stream:
+        """A function may have changed any key; event time stays bound to its column if that is still there."""
+        schema = physical(step.schema)
+        time = self.time
+        if time is not None:
+            at = schema.get_field_index(time.column)
+            if at < 0 or schema.field(at).type != self.schema.field(time.column).type:
+                time = None
+        return Stream(self.flow, self._stage(verb, step), schema, None, time)
+
+    # --- shape -----------------------------------------------------------------------------------------------------
+
+    def union(self, *others: Stream) -> Stream:
+        """All rows of these streams, which have the same columns by name and type."""
+        with at_place("union"):
+            time = self.time
+            for other in others:
+                if not isinstance(other, Stream):
+                    raise Misuse(f"{other!r} is no Stream; of a Table take .changes()")
+                self._same_flow(other)
+                if {(f.name, f.type) for f in other.schema} != {(f.name, f.type) for f in self.schema}:
+                    raise Misuse(f"the columns differ: {self!r} and {other!r}")
+                time = time if other.time == time else None
+            parts = tuple(stream.lineage for stream in (self, *others))
+            return Stream(self.flow, Merge(parts), self.schema, None, time)
+
+    def split(self, **conditions: pl.Expr) -> Splits:
+        """``split(a=.., b=..)`` gives ``.a``, ``.b`` and ``.rest``; the first condition that holds wins."""
+        with at_place("split"):
+            if not conditions or {"rest", "errors", "out"} & set(conditions):
+                raise Misuse("name at least one part, none of them 'rest', 'errors' or 'out'")
+            checked = tuple((name, condition(self.schema, given)) for name, given in conditions.items())
+            stage = self._stage("split", Split("split", checked, self.schema)).stage
+            return Splits(
+                {
+                    name: Stream(self.flow, After(stage, name), self.schema, self.keys, self.time)
+                    for name in [*conditions, "rest"]
+                }
+            )
+
+    def key_by(self, *columns: str) -> Stream:
+        """Rows with equal values in these columns go together; no columns: one group over all."""
+        with at_place("key_by"):
+            check_keys(self.schema, columns)
+            return Stream(self.flow, self.lineage, self.schema, columns, self.time)
+
+    def event_time(
+        self, column: str | tuple[str, str], lateness: str | timedelta = "0s", idle: str | timedelta | None = None
+    ) -> Stream:
+        """Event time is this column (``("ts", "ms")`` for an integer), decided inside the source."""
+        with at_place("event_time"):
+            chain = self.lineage
+            while isinstance(chain, After):
+                chain = chain.stage.parent
+            if self.keys is not None or has_union(self.lineage) or not isinstance(chain, Tap):
+                raise Misuse("set event time before key_by and union, inside the source")
+            vertex = chain.vertex
+            if vertex.kind != "source":
+                raise Misuse(f"set event time before {vertex.verb}, inside the source")
+            if "time" in vertex.settings:
+                raise Misuse("the source has an event time already; it can have only one")
+            time = event_time_of(self.schema, column)
+            vertex.settings |= {"time": time, "lateness_us": microseconds(lateness)}
+            vertex.settings["idle_ms"] = None if idle is None else microseconds(idle) // 1000
+            step = EventTime("event_time", time.column, time.unit, self.schema)
+            return Stream(self.flow, self._stage("event_time", step), self.schema, None, time)
+
+    # --- keyed -----------------------------------------------------------------------------------------------------
+
+    def aggregate(self, emit: str = "update", **aggregates: Spec) -> Any:
+        """Running aggregates by key: a Table; ``emit="close"``: a Stream, once, at the end of input."""
+        with at_place("aggregate"):
+            return keyed.aggregate(self, emit, self._aggregates(aggregates))
+
+    def window(
+        self,
+        window: Tumbling,
+        *,
+        emit: str = "close",
+        names: tuple[str, str] = ("window_start", "window_end"),
+        **aggregates: Spec,
+    ) -> Any:
+        """Aggregates by key and window: a Stream of closed windows; ``emit="update"``: a Table of all of them."""
+        with at_place("window"):
+            if not isinstance(window, Tumbling):
+                raise Misuse(f"{window!r} is no window; give tumbling('1m')")
+            return keyed.window(self, window, emit, names, self._aggregates(aggregates))
+
+    def table(self, deleted: pl.Expr | None = None) -> Table:
+        """The latest row of each key; a row for which `deleted` holds deletes its key."""
+        with at_place("table"):
+            if deleted is not None:
+                condition(self.schema, deleted)
+            return keyed.table(self, deleted)
+
+    def apply(
+        self,
+        operator: Operator | type[Operator],
+        *others: Stream,
+        out: Any,
+        every: str | timedelta | None = None,
+        outs: dict[str, Any] | None = None,
+        on_error: str = "dead_letter",
+    ) -> Applied:
+        """Run a user's Operator: by key with state, or unkeyed and stateless."""
+        with at_place("apply"):
+            known_on_error(on_error)
+            for other in others:
+                if not isinstance(other, Stream):
+                    raise Misuse(f"{other!r} is no Stream; of a Table take .changes()")
+                self._same_flow(other)
+            return keyed.apply(self, operator, others, out, every, outs or {}, on_error)
+
+    def _aggregates(self, aggregates: dict[str, Spec]) -> dict[str, Spec]:
+        if not aggregates:
+            raise Misuse("no aggregates are given, such as items=count()")
+        for name, spec in aggregates.items():
+            if not isinstance(spec, Spec):
+                raise Misuse(f"{name}={spec!r} is no aggregate; give count(), total('x'), ...")
+            if isinstance(spec.column, pl.Expr):
+                refuse_neighbours(spec.column, self.schema)
+        return aggregates
+
+    def _same_flow(self, other: Stream) -> None:
+        if other.flow is not self.flow:
+            raise Misuse(f"the streams belong to two flows, {self.flow.name!r} and {other.flow.name!r}")
+
+    def timed(self) -> tuple[Stream, str]:
+        """This stream with its event time as a plain timestamp column, and that column's name."""
+        if self.time is None:
+            raise Misuse("the stream has no event time (or its column was dropped); give the source time=")
+        time = self.time
+        if time.offset_us == 0 and self.schema.field(time.column).type == TIMESTAMP:
+            return self, time.column
+        schema = self.schema.append(pa.field(TIME, TIMESTAMP))
+        step = AddTime("time", time.column, time.unit, time.offset_us, schema)
+        return Stream(self.flow, self._stage("time", step), schema, self.keys, time), TIME
+
+
+class Applied(Stream):
+    """What `apply` gives: its main output; the others by name."""
+
+    def out(self, name: str) -> Stream:
+        """A side output declared with ``outs=``."""
+        with at_place("out"):
+            return self._side(name, None)
+
+
+def event_time_of(schema: pa.Schema, given: str | tuple[str, str]) -> Time:
+    column, unit = given if isinstance(given, tuple) else (given, "us")
+    known_columns(schema, (column,))
+    kind = schema.field(column).type
+    if unit not in UNITS_US:
+        raise Misuse(f"unit {unit!r} of {column!r}; choose one of {', '.join(UNITS_US)}")
+    if isinstance(given, tuple):
+        if not pa.types.is_integer(kind):
+            raise Misuse(f"{column!r} is a {kind}; a unit belongs to an integer column")
+    elif not pa.types.is_timestamp(kind):
+        raise Misuse(f"{column!r} is a {kind}, not a timestamp; for an integer give its unit: ({column!r}, 'ms')")
+    return Time(column, unit)
+
+
+def dropping(schema: pa.Schema, columns: tuple[str, ...]) -> Project:
+    known_columns(schema, columns)
+    kept = [name for name in schema.names if name not in columns]
+    if not kept:
+        raise Misuse("no column is left")
+    fields = pa.schema([schema.field(name) for name in kept])
+    return Project("drop", tuple((name, name) for name in kept), (), fields)
+
+
+def renaming(schema: pa.Schema, new: dict[str, str]) -> Project:
+    known_columns(schema, tuple(new.values()))
+    by_old = {old: name for name, old in new.items()}
+    names = [by_old.get(name, name) for name in schema.names]
+    if len(set(names)) < len(names) or len(by_old) < len(new):
+        raise Misuse(f"two columns would have one name: {', '.join(names)}")
+    fields = pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
+    return Project("rename", tuple(zip(names, schema.names, strict=True)), (), fields)

@@ -1,0 +1,161 @@
+"""Batches and state as Arrow columns: the form workers compute on, send and save."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seep.model.hashing import PRIME_5, fold_fixed, fold_variable, sum_digests
+from seep.model.ids import EVERYTHING, KeyRange
+from seep.model.keyform import column_of
+
+Buckets = npt.NDArray[np.uint16]
+
+BUCKET = "__bucket"
+"""State tables carry each entry's bucket in this column (uint16) ..."""
+KEY = "__key"
+"""... a key that identifies the entry inside its table in this one (binary) ..."""
+DELETED = "__deleted"
+"""... and, in increments, whether the entry is gone (bool)."""
+
+CHANGE = "change"
+"""The last column of a Table's change stream (string), with one of these values."""
+INSERT, UPDATE, DELETE = "insert", "update", "delete"
+
+
+@dataclass(frozen=True)
+class ArrowBatch:
+    """A RecordBatch and one bucket for each row.
+
+    What the bucket means depends on the side: on an edge it is the bucket the row goes to; out of an operator it is
+    the bucket of the key the row came from.
+    """
+
+    record: pa.RecordBatch
+    buckets: Buckets
+    _sorted: list[ArrowBatch] = field(default_factory=list, compare=False, repr=False)
+
+    @property
+    def rows(self) -> int:
+        return int(self.record.num_rows)
+
+    @property
+    def size_bytes(self) -> int:
+        return int(self.record.nbytes) + self.buckets.nbytes
+
+    def part(self, key_range: KeyRange) -> ArrowBatch:
+        if key_range == EVERYTHING or self.rows == 0:
+            return self
+        if not self._sorted:
+            self._sorted.append(self.by_bucket())
+        ordered = self._sorted[0]
+        low, high = np.searchsorted(ordered.buckets, [key_range.low, key_range.high])
+        return ArrowBatch(ordered.record.slice(low, high - low), ordered.buckets[low:high])
+
+    def by_bucket(self) -> ArrowBatch:
+        """The rows ordered by bucket, rows of one bucket in the order they are in."""
+        buckets = self.buckets
+        if self.rows < 2 or bool((buckets[1:] >= buckets[:-1]).all()):
+            return self
+        order = np.argsort(buckets, kind="stable")
+        return ArrowBatch(self.record.take(pa.array(order)), buckets[order])
+
+    def chosen(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> ArrowBatch:
+        """The rows at these positions, or those a mask marks."""
+        if rows.dtype == np.bool_:
+            rows = np.flatnonzero(rows)
+        return ArrowBatch(self.record.take(pa.array(rows)), self.buckets[rows])
+
+    def pieces(self, limit_rows: int) -> Sequence[ArrowBatch]:
+        """The same rows in batches of at most so many; slices, so nothing is copied."""
+        if self.rows <= limit_rows:
+            return (self,)
+        return [
+            ArrowBatch(self.record.slice(at, limit_rows), self.buckets[at : at + limit_rows])
+            for at in range(0, self.rows, limit_rows)
+        ]
+
+    def digest(self) -> int:
+        """Made of the rows' values, not of their buffers: slices, null slots and dictionaries do not show."""
+        digests = np.full(self.rows, PRIME_5, np.uint64)
+        if self.rows == 0:
+            return 0
+        for array in self.record.columns:
+            shape = column_of(array)
+            if shape.width < 0:
+                fold_variable(digests, shape.starts, shape.values, shape.validity, shape.bit)
+            elif shape.width > 0:
+                fold_fixed(digests, shape.values, shape.width, shape.validity, shape.bit)
+        return int(sum_digests(digests))
+
+    @staticmethod
+    def concat(batches: Iterable[ArrowBatch]) -> ArrowBatch:
+        """One batch after the other; at least one is needed, for the schema."""
+        parts = list(batches)
+        if len(parts) == 1:
+            return parts[0]
+        record = pa.concat_batches([p.record for p in parts])
+        return ArrowBatch(record, np.concatenate([p.buckets for p in parts]))
+
+
+@dataclass(frozen=True)
+class ArrowState:
+    """Named tables, each with the columns BUCKET and KEY (and DELETED in an increment)."""
+
+    tables: Mapping[str, pa.RecordBatch]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(int(t.nbytes) for t in self.tables.values())
+
+    def part(self, key_range: KeyRange) -> ArrowState:
+        if key_range == EVERYTHING:
+            return self
+        return ArrowState({name: _part(table, key_range) for name, table in self.tables.items()})
+
+
+def compact(chain: Sequence[ArrowState]) -> ArrowState:
+    """A full state and its increments (oldest first) as one full state, by column operations only.
+
+    As in a dict, a later entry of a key takes the place of the earlier one; one that was deleted and came back
+    stands at the end.
+    """
+    names = dict.fromkeys(name for state in chain for name in state.tables)
+    return ArrowState({name: _compact([s.tables[name] for s in chain if name in s.tables]) for name in names})
+
+
+def _compact(versions: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(versions) == 1 and DELETED not in versions[0].schema.names:
+        return versions[0]
+    table = pa.Table.from_batches([_with_deleted(version) for version in versions])
+    rows = pa.array(np.arange(table.num_rows))
+    deleted = table.column(DELETED)
+    entries = pa.table({"key": table.column(KEY), "row": rows, "gone": pc.if_else(deleted, rows, -1)})
+    # An entry stands where its key first appeared after its last deletion, with the values of its last appearance.
+    last_gone = entries.group_by("key").aggregate([("gone", "max")])
+    entries = entries.join(last_gone, "key").filter(pc.field("row") > pc.field("gone_max"))
+    spans = entries.group_by("key").aggregate([("row", "min"), ("row", "max")]).sort_by("row_min")
+    kept = table.drop_columns([DELETED]).take(spans.column("row_max")).combine_chunks()
+    return pa.RecordBatch.from_struct_array(kept.to_struct_array().combine_chunks())
+
+
+def _with_deleted(table: pa.RecordBatch) -> pa.RecordBatch:
+    if DELETED in table.schema.names:
+        names = [name for name in table.schema.names if name != DELETED]
+        return pa.RecordBatch.from_arrays(
+            [table.column(name) for name in [*names, DELETED]],
+            schema=pa.schema([*(table.schema.field(n) for n in names), pa.field(DELETED, pa.bool_())]),
+        )
+    flags = pa.array(np.zeros(table.num_rows, np.bool_))
+    schema = pa.schema([*table.schema, pa.field(DELETED, pa.bool_())])
+    return pa.RecordBatch.from_arrays([*table.columns, flags], schema=schema)
+
+
+def _part(table: pa.RecordBatch, key_range: KeyRange) -> pa.RecordBatch:
+    buckets = table.column(BUCKET).to_numpy()
+    return table.filter(pa.array((buckets >= key_range.low) & (buckets < key_range.high)))

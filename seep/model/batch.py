@@ -1,0 +1,43 @@
+"""What the partition machine needs to know of a batch, and nothing more.
+
+The machine never looks inside: it counts, cuts by key range and passes on. So the simulator runs the machine on
+light lists (`seep.sim`), and workers run it on Arrow columns (`seep.model.arrow`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from seep.model.ids import KeyRange
+
+
+class Batch(Protocol):
+    """Rows with, for each, the bucket it goes to. Immutable."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def part(self, key_range: KeyRange) -> Batch:
+        """The rows whose target bucket lies in the range, in their order."""
+
+    def pieces(self, limit_rows: int) -> Sequence[Batch]:
+        """The same rows in batches of at most so many."""
+
+    def concat(self, batches: Sequence[Batch]) -> Batch:
+        """These batches, one after the other (self only picks the kind of batch)."""
+
+    def digest(self) -> int:
+        """An order-free sum over the rows (modulo 2**64): parts of a batch add up to its digest."""
+
+
+class State(Protocol):
+    """Processing state as a value: entries by bucket; a later entry of a key replaces or deletes an earlier one."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def part(self, key_range: KeyRange) -> State: ...

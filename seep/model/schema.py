@@ -1,0 +1,291 @@
+"""Schemas as users write them, and the crossing between Python rows and Arrow columns.
+
+A *declared* schema knows which fields may be null, so that a row with a missing value is refused where it enters.
+Inside a flow every record has the *physical* form (`physical`): one type for each meaning (no large_string, times in
+microseconds), every field nullable, no metadata. Then records from different paths always fit together, and a plan
+compares types with ``==``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+
+import pyarrow as pa
+
+from seep.errors import Misuse
+
+TIMESTAMP = pa.timestamp("us", "UTC")
+
+_SCALARS: dict[Any, pa.DataType] = {
+    str: pa.string(),
+    int: pa.int64(),
+    float: pa.float64(),
+    bool: pa.bool_(),
+    bytes: pa.binary(),
+    datetime: TIMESTAMP,
+    date: pa.date32(),
+    time: pa.time64("us"),
+    timedelta: pa.duration("us"),
+    Decimal: pa.decimal128(38, 9),
+}
+
+
+def schema_of(declared: Any) -> pa.Schema:
+    """The Arrow schema of a dataclass, NamedTuple, TypedDict, mapping of annotations, or of a schema itself.
+
+    >>> schema_of({"store": str, "amount": float | None})
+    store: string not null
+    amount: double
+    """
+    if isinstance(declared, pa.Schema):
+        return pa.schema([pa.field(f.name, physical_type(f.type), f.nullable) for f in declared])
+    if isinstance(declared, Mapping):
+        hints = dict(declared)
+    elif isinstance(declared, type) and _is_record(declared):
+        hints = _hints(declared)
+    else:
+        raise Misuse(f"schema {declared!r}: give a dataclass, NamedTuple, TypedDict, dict of types or pyarrow.Schema")
+    if not hints:
+        raise Misuse(f"schema {declared!r} has no fields")
+    return pa.schema([_field(name, hint) for name, hint in hints.items()])
+
+
+def _is_record(kind: type) -> bool:
+    return dataclasses.is_dataclass(kind) or hasattr(kind, "_fields") or typing.is_typeddict(kind)
+
+
+def _hints(kind: type) -> dict[str, Any]:
+    try:
+        hints = typing.get_type_hints(kind)
+    except NameError as problem:
+        raise Misuse(f"schema {kind.__name__}: {problem}; its types must be visible in its module") from problem
+    if dataclasses.is_dataclass(kind):
+        return {f.name: hints[f.name] for f in dataclasses.fields(kind)}
+    return hints
+
+
+def _field(name: str, hint: Any) -> pa.Field:
+    kind, nullable = type_of(hint, name)
+    return pa.field(name, kind, nullable)
+
+
+def type_of(hint: Any, where: str = "") -> tuple[pa.DataType, bool]:
+    """The Arrow type of an annotation, and whether it may be null.
+
+    >>> type_of(list[int] | None)
+    (ListType(list<item: int64 not null>), True)
+    """
+    if isinstance(hint, pa.DataType):
+        return physical_type(hint), True
+    if hint in _SCALARS:
+        return _SCALARS[hint], False
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        return type_of(arguments[0], where)
+    if origin in (typing.Required, typing.NotRequired):
+        return type_of(arguments[0], where)[0], origin is typing.NotRequired
+    if origin in (typing.Union, types.UnionType):
+        real = [a for a in arguments if a is not type(None)]
+        if len(real) == 1:
+            return type_of(real[0], where)[0], True
+    if origin is typing.Literal and all(isinstance(a, str) for a in arguments):
+        return pa.string(), False
+    if origin in (list, Sequence) and arguments:
+        kind, nullable = type_of(arguments[0], where)
+        return pa.list_(pa.field("item", kind, nullable)), False
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return pa.string(), False
+    if isinstance(hint, type) and _is_record(hint):
+        return pa.struct([_field(name, inner) for name, inner in _hints(hint).items()]), False
+    known = (
+        "str, int, float, bool, bytes, datetime, date, timedelta, Decimal, Enum, Literal, list, a dataclass, T | None"
+    )
+    raise Misuse(f"field {where!r}: no column type for {hint!r}; use one of {known}")
+
+
+# --- one physical form -------------------------------------------------------------------------------------------
+
+
+def physical_type(kind: pa.DataType) -> pa.DataType:
+    """The one type used inside a flow for what this type means."""
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pa.types.is_timestamp(kind):
+        return TIMESTAMP
+    if pa.types.is_duration(kind):
+        return pa.duration("us")
+    if pa.types.is_time(kind):
+        return pa.time64("us")
+    if pa.types.is_date(kind):
+        return pa.date32()
+    if pa.types.is_dictionary(kind):
+        return physical_type(kind.value_type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return pa.list_(pa.field("item", physical_type(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(f.name, physical_type(f.type)) for f in kind])
+    return kind
+
+
+def physical(schema: pa.Schema) -> pa.Schema:
+    """The schema that records inside a flow have."""
+    return pa.schema([pa.field(f.name, physical_type(f.type)) for f in schema])
+
+
+def normalise(record: pa.RecordBatch) -> pa.RecordBatch:
+    """The record in its physical form; the same object when it already is.
+
+    Nanoseconds are cut to microseconds, and a naive timestamp is taken for UTC.
+    """
+    schema = physical(record.schema)
+    if record.schema.equals(schema) and not record.schema.metadata:
+        return record
+    arrays = [_to_type(array, field.type) for array, field in zip(record.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _to_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if array.type == kind:
+        return array
+    if pa.types.is_timestamp(array.type):
+        return array.cast(pa.timestamp("us", array.type.tz), safe=False).cast(kind)
+    return array.cast(kind, safe=False)
+
+
+# --- rows --------------------------------------------------------------------------------------------------------
+
+
+def record_of(rows: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
+    """Rows (dicts, dataclasses, tuples in field order, or scalars for one column) as columns in physical form."""
+    columns = _columns(rows, schema)
+    arrays = []
+    for declared, values in zip(schema, columns, strict=True):
+        kind = physical_type(declared.type)
+        try:
+            array = pa.array([_plain(value) for value in values], kind)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, OverflowError) as problem:
+            raise Misuse(_bad_value(declared, values, kind, problem)) from problem
+        if array.null_count and not declared.nullable:
+            raise Misuse(
+                f"column {declared.name!r}: row {array.is_null().index(True)} has no value; declare it `T | None`"
+            )
+        arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, schema=physical(schema))
+
+
+def _columns(rows: Sequence[Any], schema: pa.Schema) -> list[list[Any]]:
+    names = schema.names
+    if not rows:
+        return [[] for _ in names]
+    getters = {_getter(type(row), names) for row in rows}
+    if len(getters) == 1:
+        getter = getters.pop()
+        return [list(column) for column in zip(*(getter(row, names) for row in rows), strict=True)]
+    return [list(column) for column in zip(*(_getter(type(r), names)(r, names) for r in rows), strict=True)]
+
+
+_Getter = Callable[[Any, list[str]], Sequence[Any]]
+
+
+def _getter(kind: type, names: list[str]) -> _Getter:
+    if issubclass(kind, Mapping):
+        return _from_mapping
+    if dataclasses.is_dataclass(kind) or hasattr(kind, "_fields"):
+        return _from_attributes
+    if issubclass(kind, tuple | list):
+        return _from_sequence
+    if len(names) == 1:
+        return _from_scalar
+    raise Misuse(f"a row is a {kind.__name__}; give a dict, dataclass or tuple with the fields {', '.join(names)}")
+
+
+def _from_mapping(row: Any, names: list[str]) -> Sequence[Any]:
+    if len(row) > len(names) or any(name not in names for name in row):
+        extra = next(name for name in row if name not in names)
+        raise Misuse(f"a row has the field {extra!r}, which is not in the schema ({', '.join(names)})")
+    return [row.get(name) for name in names]
+
+
+def _from_attributes(row: Any, names: list[str]) -> Sequence[Any]:
+    try:
+        return [getattr(row, name) for name in names]
+    except AttributeError as problem:
+        raise Misuse(f"a row is a {type(row).__name__}: {problem}") from problem
+
+
+def _from_sequence(row: Any, names: list[str]) -> Sequence[Any]:
+    if len(row) != len(names):
+        raise Misuse(f"a row has {len(row)} values for the {len(names)} columns {', '.join(names)}")
+    return typing.cast(Sequence[Any], row)
+
+
+def _from_scalar(row: Any, _names: list[str]) -> Sequence[Any]:
+    return (row,)
+
+
+def _plain(value: Any) -> Any:
+    """Enums by value, naive datetimes as UTC, records as dicts: what pyarrow does not do by itself."""
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value
+    if isinstance(value, Enum):
+        return value.value if isinstance(value.value, str) else value.name
+    if isinstance(value, str | bytes | int | float) or value is None:
+        return value
+    if dataclasses.is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if hasattr(value, "_asdict"):
+        return {name: _plain(inner) for name, inner in value._asdict().items()}
+    if isinstance(value, Mapping):
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value
+
+
+def _bad_value(declared: pa.Field, values: list[Any], kind: pa.DataType, problem: Exception) -> str:
+    for row, value in enumerate(values):
+        try:
+            pa.array([_plain(value)], kind)
+        except (pa.ArrowException, TypeError, OverflowError):
+            return f"column {declared.name!r}: row {row} has {value!r}, which is not a {kind}"
+    return f"column {declared.name!r}: {problem}"
+
+
+def rows_of(record: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
+    """Columns as dicts, one for each row."""
+    return typing.cast(list[dict[str, Any]], record.to_pylist())
+
+
+def infer_schema(rows: Iterable[Any]) -> pa.Schema:
+    """The schema of rows without a declared one: of their class, or of the types of their values (all nullable)."""
+    found = list(rows)
+    if not found:
+        raise Misuse("no rows to take a schema from; declare one with schema=")
+    kind = type(found[0])
+    if not issubclass(kind, dict) and _is_record(kind):
+        return schema_of(kind)
+    if not issubclass(kind, Mapping):
+        raise Misuse(f"rows are {kind.__name__}; their column names are not known: declare them with schema=")
+    names = dict.fromkeys(name for row in found for name in row)
+    return pa.schema([pa.field(name, _infer_type(name, [row.get(name) for row in found])) for name in names])
+
+
+def _infer_type(name: str, values: list[Any]) -> pa.DataType:
+    present = [value for value in values if value is not None]
+    if not present:
+        raise Misuse(f"column {name!r} is null in every row; declare its type with schema=")
+    if all(isinstance(value, Decimal) for value in present):
+        return _SCALARS[Decimal]
+    try:
+        return physical_type(pa.array([_plain(value) for value in values]).type)
+    except pa.ArrowException as problem:
+        raise Misuse(f"column {name!r} mixes types: {problem}; declare its type with schema=") from problem

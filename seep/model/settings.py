@@ -1,0 +1,31 @@
+"""The knobs of a running flow; the simulator draws them from its seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Settings:
+    epoch_ms: float = 50.0
+    epoch_rows: int = 1_000_000
+    """A source closes its epoch at this many rows, however little time has passed."""
+    checkpoint_ms: float = 2_000.0
+    increments: int = 8
+    """Incremental checkpoints after a full one."""
+    frame_rows: int = 100_000
+    """Rows in one frame; a longer epoch takes several."""
+    credit_bytes: int = 32 << 20
+    credit_epochs: int = 32
+    """Epochs sent on a channel but not taken by its receiver."""
+    buffer_bytes: int = 512 << 20
+    """Output kept for replay beyond which a source cuts no new epoch."""
+    retry_ms: float = 300.0
+    """A subscription or store call without an answer is tried again."""
+    report_ms: float = 100.0
+    suspect_ms: float = 3_000.0
+    """A worker not heard of for this long is taken for dead (a closed connection says so at once)."""
+    spare_workers: int = 1
+    """Warm workers beyond those in use."""
+    at_most_ms: float = 120_000.0
+    """An uncommitted Replace older than this is forgotten."""

@@ -1,0 +1,146 @@
+"""What an operator, a source and a sink are to the machine that runs them.
+
+An operator never learns how it is run: it sees one epoch at a time, in canonical order, and answers with rows.
+Everything it remembers comes out of `snapshot` and goes in through `load`, cut by key range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from seep.model.batch import Batch, State
+from seep.model.epoch import Moment
+from seep.model.ids import BEGINNING, KeyRange
+
+if TYPE_CHECKING:  # the machine and its simulator do without columns
+    import pyarrow as pa
+
+    from seep.model.arrow import ArrowBatch, ArrowState
+
+
+class Logic(Protocol):
+    """A stateful or stateless operator of the flow, with the stateless steps fused behind it."""
+
+    def take(self, moment: Moment, inputs: Sequence[tuple[int, Batch]]) -> Mapping[str, Batch]:
+        """Handle one whole epoch.
+
+        ``inputs`` holds (port, batch) in the order of port, then of the origin's key range. A key's rows are in
+        their final order; rows of different keys are not, so anything that could show it must be ordered by
+        (bucket, ...) before it is emitted. Answers one batch for each *edge* that has rows, by `Edge.name`.
+        """
+
+    def snapshot(self, full: bool) -> State:
+        """All state, or what changed since the last snapshot. Cheap: proportional to what it returns."""
+
+    def load(self, state: State) -> None:
+        """Apply a snapshot (entries replace or delete by key). Called oldest first on a fresh operator."""
+
+    def statistics(self) -> Mapping[str, int]:
+        """Counters since the beginning of the flow that belong to the state (`late`, `filtered`, `errors`), and
+        gauges (`keys`, `state_bytes`)."""
+
+
+class Head(Protocol):
+    """The keyed part of a Logic, before the steps fused behind it: outputs by role (``out``, ``late``, ``errors``;
+    absent = no rows), their buckets those of the keys the rows came from, ascending."""
+
+    @property
+    def schemas(self) -> Mapping[str, pa.Schema]: ...
+
+    def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]: ...
+
+    def snapshot(self, full: bool) -> ArrowState: ...
+
+    def load(self, state: ArrowState) -> None: ...
+
+    def statistics(self) -> dict[str, int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a source read of one split."""
+
+    outputs: Mapping[str, Batch]
+    """By `Edge.name`; the source's fused steps have run."""
+    position: Any
+    """Where the next read goes on. A value of int, str, list, dict (it is written to the epoch log)."""
+    rows: int
+    event_time: int = BEGINNING
+    """The greatest event time of the rows (µs)."""
+    ended: bool = False
+    statistics: Mapping[str, int] | None = None
+
+
+class Intake(Protocol):
+    """A source: splits that can be read again from any logged position."""
+
+    @property
+    def splits(self) -> int: ...
+
+    @property
+    def lateness_us(self) -> int: ...
+
+    @property
+    def idle_ms(self) -> int | None: ...
+
+    def read(self, split: int, position: Any, until: Any, limit_rows: int, now_ms: int) -> Reading | None:
+        """Rows after `position` (None = the start). ``until`` set: exactly up to there, the same rows as before.
+        Never blocks; None when there is nothing now."""
+
+
+class Outlet(Protocol):
+    """A sink partition. What it encodes is appended, fenced, to the sink's committed log; that append *is* the
+    commit. Making it visible elsewhere (files, a screen) happens afterwards and may happen twice."""
+
+    def encode(self, moment: Moment, inputs: Sequence[tuple[int, Batch]]) -> bytes | None:
+        """The record of this epoch (None: no rows). The same bytes at every replay."""
+
+    def publish(self, epoch: int, record: bytes | None, ended: bool) -> int:
+        """Called after the commit, in epoch order, again after a restart for what the log still holds. Does the
+        I/O. Answers the epoch up to which the log is no longer needed (-1: keep it all)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One stream between two physical nodes. The sender routes: it sets each row's target bucket."""
+
+    name: str
+    source: str
+    target: str
+    port: int
+
+
+@dataclass(frozen=True)
+class Node:
+    """A physical node: a source, operator or sink with the stateless steps fused into it."""
+
+    name: str
+    kind: str
+    """``source``, ``operator`` or ``sink``."""
+    make: Any
+    """() -> Intake | Logic | Outlet, called in the worker."""
+    start: int = 1
+    minimum: int = 1
+    maximum: int = 16
+    settings: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The plan a job runs: nodes and edges in topological order."""
+
+    nodes: Mapping[str, Node]
+    edges: tuple[Edge, ...]
+
+    def inputs(self, node: str) -> tuple[Edge, ...]:
+        return tuple(e for e in self.edges if e.target == node)
+
+    def outputs(self, node: str) -> tuple[Edge, ...]:
+        return tuple(e for e in self.edges if e.source == node)
+
+
+def split_buckets(splits: int) -> tuple[KeyRange, ...]:
+    """Each split's interval of origin buckets: sources tile the key space like every operator."""
+    return KeyRange(0, 4096).split(splits)

@@ -1,0 +1,60 @@
+"""What the partitions of one worker share: time, the journal, and the list of effects they add to.
+
+A store call comes with the function that continues when its answer arrives; a partition that was dropped meanwhile
+is not called any more, so an answer can never wake a dead generation.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from seep.protocol.effects import Effect, Send, StoreReply
+from seep.protocol.journal import Journal
+from seep.protocol.messages import Message
+
+if TYPE_CHECKING:
+    from seep.model.settings import Settings
+
+Continuation = Callable[[StoreReply], None]
+
+
+class Desk:
+    def __init__(self, worker: str, settings: Settings) -> None:
+        self.worker = worker
+        self.settings = settings
+        self.journal = Journal()
+        self.now_ms = 0.0
+        self.wall_ms = 0
+        self.effects: list[Effect] = []
+        self.local: deque[Message] = deque()
+        """Messages between partitions of this worker: references, no wire."""
+        self.changed = False
+        """Something happened that the controller waits for: report now."""
+        self.counts: dict[str, int] = {}
+        self._token = 0
+        self._waiting: dict[int, tuple[object, Continuation]] = {}
+
+    def send(self, to: str, message: Message) -> None:
+        if to == self.worker:
+            self.local.append(message)
+        elif to:
+            self.effects.append(Send(to, message))
+
+    def call(self, owner: object, make: Callable[[int], Effect], then: Continuation) -> None:
+        self._token += 1
+        self._waiting[self._token] = (owner, then)
+        self.effects.append(make(self._token))
+
+    def answer(self, reply: StoreReply) -> None:
+        waiting = self._waiting.pop(reply.token, None)
+        if waiting is not None:
+            waiting[1](reply)
+
+    def forget(self, owner: object) -> None:
+        for token in [t for t, (who, _) in self._waiting.items() if who is owner]:
+            del self._waiting[token]
+
+    def count(self, what: str, by: int = 1) -> None:
+        self.counts[what] = self.counts.get(what, 0) + by

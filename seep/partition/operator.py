@@ -1,0 +1,346 @@
+"""One partition of an operator.
+
+    fencing -> loading -> running (taking epochs) -> sealed (serving its buffer) -> gone
+       |          |
+       +----------+--> failed (said in its Status; the flow stops with a report)
+
+First the store refuses our predecessors, then we read what they left: so nothing can be written behind our back.
+"""
+
+from __future__ import annotations
+
+from seep.model.epoch import Moment, Progress
+from seep.model.ids import BEGINNING, FOREVER, PartitionId
+from seep.partition.contract import Graph, Logic
+from seep.partition.desk import Desk
+from seep.partition.inputs import Inputs
+from seep.partition.outputs import Outputs
+from seep.partition.saver import Saver
+from seep.protocol.effects import FenceStore, LoadCheckpoints, StoreReply
+from seep.protocol.journal import Entry
+from seep.protocol.messages import (
+    Accepted,
+    Credit,
+    DataMessage,
+    Frame,
+    Refused,
+    Status,
+    Subscribe,
+    Trim,
+    Unsubscribe,
+)
+from seep.state.checkpoint import Checkpoint
+
+
+class OperatorPartition:
+    def __init__(self, desk: Desk, entry: Entry, graph: Graph) -> None:
+        self.desk = desk
+        self.entry = entry
+        self.graph = graph
+        self.node = graph.nodes[entry.partition.operator]
+        self.logic: Logic = self.node.make()
+        self.epoch = entry.base_epoch
+        self.moment = Moment(entry.base_epoch, 0, BEGINNING, BEGINNING)
+        self.ended = False
+        self.running = False
+        self.failure = ""
+        self.pinned: tuple[int, int, int] | None = None
+        """(Replace, version, epoch): the checkpoint that a pending Replace starts from."""
+        self.credited = -1
+        self.counts = {"rows_in": 0, "rows_out": 0}
+        self.inputs = Inputs(desk, entry, graph.inputs(self.node.name))
+        self.outputs = Outputs(desk, entry, graph.outputs(self.node.name), Progress(0, 0, BEGINNING, 0))
+        self.saver = Saver(desk, entry, self._durable)
+        self.bases: dict[PartitionId, list[Checkpoint]] = {}
+        self._fence()
+
+    # --- start ---------------------------------------------------------------------------------------------------
+
+    def _fence(self) -> None:
+        entry = self.entry
+        self.desk.call(self, lambda token: FenceStore(token, entry.partition, entry.generation), self._fenced)
+
+    def _fenced(self, reply: StoreReply) -> None:
+        if reply.error == "fenced":
+            self.saver.fenced = self.desk.changed = True
+        elif reply.error:
+            self._fence()
+        else:
+            self._load()
+
+    def _load(self) -> None:
+        partition = self.entry.partition
+        self.desk.call(self, lambda token: LoadCheckpoints(token, partition), self._loaded)
+
+    def _loaded(self, reply: StoreReply) -> None:
+        if reply.error == "damaged":
+            self._fail(f"{self.entry.partition}: every checkpoint is damaged; restore from a savepoint")
+        elif reply.error:
+            self._load()
+        elif reply.value:
+            self.saver.restored(reply.value)
+            self._restore([reply.value[0]])
+        elif self.entry.base:
+            for partition, version in self.entry.base:
+                self._load_base(partition, version)
+        else:
+            self._restore([])
+
+    def _load_base(self, partition: PartitionId, version: int) -> None:
+        def loaded(reply: StoreReply) -> None:
+            if reply.error == "damaged" or (not reply.error and not self._usable(reply.value)):
+                self._fail(f"{self.entry.partition}: its base, checkpoint {version} of {partition}, is gone")
+            elif reply.error:
+                self._load_base(partition, version)
+            else:
+                self.bases[partition] = reply.value[0]
+                if len(self.bases) == len(self.entry.base):
+                    self._restore([self.bases[p] for p, _ in self.entry.base])
+
+        self.desk.call(self, lambda token: LoadCheckpoints(token, partition, version), loaded)
+
+    def _usable(self, chains: list[list[Checkpoint]]) -> bool:
+        """An older one than asked for only means a longer replay, unless several must be of one epoch."""
+        return bool(chains) and (len(self.entry.base) == 1 or chains[0][-1].epoch == self.entry.base_epoch)
+
+    def _restore(self, chains: list[list[Checkpoint]]) -> None:
+        for chain in chains:
+            for checkpoint in chain:
+                if checkpoint.state is not None:
+                    self.logic.load(checkpoint.state.part(self.entry.key_range))
+            newest = chain[-1]
+            self.epoch = newest.epoch
+            self.moment = Moment(newest.epoch, newest.now_ms, newest.watermark, newest.watermark)
+            self.ended = newest.ended
+            for name, count in newest.counts.items():
+                if newest.partition == self.entry.partition:
+                    self.counts[name] = count
+        base = Progress(self.epoch, self.moment.now_ms, self.moment.watermark, 0, self.ended)
+        self.outputs = Outputs(self.desk, self.entry, self.graph.outputs(self.node.name), base)
+        if chains and chains[0][0].partition == self.entry.partition:
+            self._restore_buffers(chains[0])
+        self.bases.clear()
+        self.inputs.taken = self.inputs.highest = self.epoch
+        self.running = True
+        self.desk.changed = True
+        self.adopt(self.entry)
+
+    def _restore_buffers(self, chain: list[Checkpoint]) -> None:
+        for name, buffer in self.outputs.buffers.items():
+            buffer.trimmed = chain[0].trimmed[name]
+            for checkpoint in chain:
+                buffer.restore(checkpoint.buffers.get(name, ()))
+            newest = chain[-1].trimmed[name]
+            buffer.trim(newest.epoch)
+            if newest.epoch > buffer.trimmed.epoch:
+                buffer.trimmed = newest
+
+    def _fail(self, report: str) -> None:
+        self.failure = report
+        self.desk.changed = True
+
+    # --- what the journal says -----------------------------------------------------------------------------------
+
+    def adopt(self, entry: Entry) -> None:
+        self.entry = self.saver.me = entry
+        if not self.running:
+            return
+        self.outputs.adopt(entry)
+        self._seal()
+        self.inputs.adopt(entry.last)
+        self._pin()
+        self.advance()
+
+    def _seal(self) -> None:
+        if self.epoch >= self.entry.last:
+            self.outputs.seal(self.entry.last)
+
+    def _pin(self) -> None:
+        """A Replace that starts from us wants a checkpoint kept: the newest one, or one at exactly its epoch.
+
+        Once said, it stays the same one: later checkpoints must not let it go while the Replace is pending.
+        """
+        replace = self.desk.journal.replacing(self.entry.partition)
+        if replace is None:
+            self.pinned = None
+            return
+        mine = self.entry.partition
+        for new in replace.new:
+            entry = self.desk.journal.entries[new]
+            for who, version in entry.base:
+                if who == mine:
+                    self.pinned = (replace.number, version, entry.base_epoch)
+                    return
+        if self.pinned is not None and self.pinned[0] == replace.number and replace.at in (0, self.pinned[2]):
+            return
+        found = self.saver.at(replace.at) if replace.at else (self.saver.durable[-1] if self.saver.durable else None)
+        self.pinned = (replace.number, found[0], found[1]) if found else None
+        if not replace.at and not found and not self.saver.busy:
+            self.checkpoint()
+
+    # --- taking --------------------------------------------------------------------------------------------------
+
+    def advance(self) -> None:
+        """Take every epoch that is complete, as far as our life, a merge's checkpoint and credit allow."""
+        inputs, last = self.inputs, self.entry.last
+        while self.running and not self.failure and self.epoch < last and not self.saver.fenced:
+            bound, upcoming = inputs.bound(), inputs.next_epoch()
+            stop = min(last, self._fixed_epoch())
+            if upcoming > stop and bound >= stop > self.epoch and stop < FOREVER:
+                self._move(stop)
+                continue
+            if upcoming == FOREVER or upcoming > bound or upcoming > last or self.outputs.blocked:
+                break
+            self._take(upcoming)
+        if self.epoch > self.credited:
+            self.credited = self.epoch
+            inputs.give_credit()
+
+    def _fixed_epoch(self) -> int:
+        replace = self.desk.journal.replacing(self.entry.partition)
+        if replace is not None and replace.at > self.epoch:
+            return replace.at
+        return FOREVER
+
+    def _take(self, epoch: int) -> None:
+        batches, now_ms, watermark, ended = self.inputs.take(epoch)
+        before = self.moment
+        moment = Moment(epoch, max(before.now_ms, now_ms), before.watermark, max(before.watermark, watermark))
+        for _, batch in batches:
+            self.counts["rows_in"] += batch.rows
+        outputs = self.logic.take(moment, batches)
+        self.moment, self.ended = moment, ended
+        for batch in outputs.values():
+            self.counts["rows_out"] += batch.rows
+        self.outputs.add(Progress(epoch, moment.now_ms, moment.watermark, 0, ended), outputs)
+        self._move(epoch)
+        if ended:
+            self.desk.changed = True
+
+    def _move(self, epoch: int) -> None:
+        fixed = self._fixed_epoch()
+        self.epoch = epoch
+        self.inputs.move(epoch)
+        if epoch == fixed:
+            self.checkpoint()
+        if epoch >= self.entry.last:
+            self._seal()
+            self.desk.changed = True
+
+    # --- saving --------------------------------------------------------------------------------------------------
+
+    def checkpoint(self) -> None:
+        full = self.saver.next_is_full()
+
+        def make(version: int, parent: int) -> Checkpoint:
+            buffers = self.outputs.buffers
+            return Checkpoint(
+                self.entry.partition,
+                self.entry.generation,
+                self.entry.key_range,
+                version,
+                parent,
+                self.epoch,
+                self.moment.now_ms,
+                self.moment.watermark,
+                self.ended,
+                self.logic.snapshot(full),
+                {name: buffer.unsaved(full) for name, buffer in buffers.items()},
+                {name: buffer.trimmed for name, buffer in buffers.items()},
+                dict(self.counts),
+            )
+
+        self.saver.add(make, full)
+
+    def _durable(self) -> None:
+        self.desk.changed = True
+        self._pin()
+        self.trim()
+        entries = self.desk.journal.entries.values()
+        keep = {version for e in entries for who, version in e.base if who == self.entry.partition}
+        if self.pinned is not None:
+            keep.add(self.pinned[1])
+        self.saver.drop_old(keep)
+
+    def trim(self) -> None:
+        if not self.saver.durable:
+            return
+        upto = self.saver.fallback_epoch(self.entry.base_epoch)
+        if self.pinned is not None:
+            upto = min(upto, self.pinned[2])
+        self.inputs.trim(upto)
+
+    def tick(self) -> None:
+        if not self.running or self.saver.fenced or self.failure:
+            return
+        due = self.desk.now_ms - self.saver.last_ms >= self.desk.settings.checkpoint_ms
+        first = not self.saver.durable and self.entry.role == "shadow"
+        if (due or first) and not self.saver.busy:
+            if not self.saver.durable or self.epoch > self.saver.durable[-1][1]:
+                self.checkpoint()
+            elif due:
+                self.saver.last_ms = self.desk.now_ms
+                self.trim()
+        self.inputs.retry()
+        self.advance()
+
+    # --- messages ------------------------------------------------------------------------------------------------
+
+    def handle(self, message: DataMessage) -> None:
+        if not self.running:
+            return
+        match message:
+            case Frame():
+                if self.inputs.on_frame(message):
+                    self.advance()
+            case Credit():
+                self.outputs.on_credit(message)
+                if self.outputs.highest > self.inputs.highest:
+                    self.inputs.highest = self.outputs.highest
+                    self.inputs.give_credit()
+                self.advance()
+            case Subscribe():
+                self.outputs.on_subscribe(message)
+            case Trim():
+                if self.outputs.on_trim(message) and self.epoch >= self.entry.last:
+                    self.desk.changed = True
+            case Unsubscribe():
+                self.outputs.on_unsubscribe(message)
+            case Accepted():
+                self.inputs.on_accepted(message)
+            case Refused():
+                self.inputs.on_refused(message)
+
+    def _fixed(self) -> tuple[int, int]:
+        if self.pinned is not None:
+            return self.pinned[1:]
+        replace = self.desk.journal.replacing(self.entry.partition)
+        if replace is not None and replace.at and self.saver.underway(replace.at):
+            return 0, replace.at
+        return 0, -1
+
+    def status(self) -> Status:
+        fixed = self._fixed()
+        durable = self.saver.durable[-1] if self.saver.durable else (0, -1, 0)
+        return Status(
+            self.entry.partition,
+            self.entry.generation,
+            self.desk.journal.version,
+            self.epoch if self.running else -1,
+            durable_epoch=durable[1],
+            durable_version=durable[0],
+            own_checkpoints=len(self.saver.durable),
+            fixed_version=fixed[0],
+            fixed_epoch=fixed[1],
+            accepted=self.running and self.inputs.accepted,
+            drained=self.running and self.epoch >= self.entry.last and self.outputs.empty,
+            ended=self.running and self.ended,
+            fenced=self.saver.fenced,
+            failure=self.failure or self.inputs.failure,
+            statistics={**self.counts, **self.logic.statistics(), "buffer_bytes": self.outputs.size_bytes},
+        )
+
+    def stop(self) -> None:
+        self.running = False
+        self.desk.forget(self)
+        self.desk.forget(self.saver)

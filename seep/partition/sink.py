@@ -1,0 +1,197 @@
+"""One partition of a sink. The fenced append of an epoch to the sink's log is its commit; its τ is what is committed.
+
+What an epoch looks like outside (a file, a screen) is published after the commit and again after a restart, so
+outlets publish idempotently.
+"""
+
+from __future__ import annotations
+
+from seep.model.epoch import Moment
+from seep.model.ids import BEGINNING, FOREVER
+from seep.partition.contract import Graph, Outlet
+from seep.partition.desk import Desk
+from seep.partition.inputs import Inputs
+from seep.protocol.effects import Append, FenceStore, Publish, ReadLog, StoreReply, Truncate
+from seep.protocol.journal import Entry
+from seep.protocol.messages import Accepted, DataMessage, Frame, Refused, Status
+
+
+class SinkPartition:
+    def __init__(self, desk: Desk, entry: Entry, graph: Graph) -> None:
+        self.desk = desk
+        self.entry = entry
+        self.node = graph.nodes[entry.partition.operator]
+        self.outlet: Outlet = self.node.make()
+        self.inputs = Inputs(desk, entry, graph.inputs(self.node.name))
+        self.moment = Moment(0, 0, BEGINNING, BEGINNING)
+        self.committed = entry.base_epoch
+        """The newest epoch in the log."""
+        self.appending: tuple[int, bytes | None, bool] | None = None
+        self.ended = False
+        self.running = False
+        self.fenced = False
+        self.failure = ""
+        self.marked_ms = desk.now_ms
+        self.credited = -1
+        self.rows = 0
+        self.truncated = 0
+        self._fence()
+
+    # --- start ---------------------------------------------------------------------------------------------------
+
+    def _fence(self) -> None:
+        entry = self.entry
+        self.desk.call(self, lambda token: FenceStore(token, entry.partition, entry.generation), self._after_fence)
+
+    def _after_fence(self, reply: StoreReply) -> None:
+        if reply.error == "fenced":
+            self.fenced = self.desk.changed = True
+        elif reply.error:
+            self._fence()
+        else:
+            self._read_log()
+
+    def _read_log(self) -> None:
+        partition = self.entry.partition
+        self.desk.call(self, lambda token: ReadLog(token, partition), self._log_read)
+
+    def _log_read(self, reply: StoreReply) -> None:
+        if reply.error == "damaged":
+            self.failure = f"{self.entry.partition}: its committed log is damaged"
+            self.desk.changed = True
+            return
+        if reply.error:
+            self._read_log()
+            return
+        for epoch, record in reply.value:
+            self.committed = epoch
+            self.desk.effects.append(Publish(self.entry.partition, epoch, record, False))
+        self.inputs.taken = self.inputs.highest = self.committed
+        self.running = True
+        self.desk.changed = True
+        self.adopt(self.entry)
+
+    # --- taking --------------------------------------------------------------------------------------------------
+
+    def advance(self) -> None:
+        """Commit epoch after epoch, one append at a time; epochs without rows are only marked now and then."""
+        inputs = self.inputs
+        while self.running and self.appending is None and not self.fenced and not self.failure:
+            stop = self._stop()
+            if inputs.taken >= stop:
+                if self.committed < stop:
+                    self._append(stop, None)
+                break
+            bound, upcoming = inputs.bound(), inputs.next_epoch()
+            if upcoming > stop and bound >= stop and stop < FOREVER:
+                inputs.move(stop)
+                self._append(stop, None)
+                break
+            if upcoming == FOREVER or upcoming > bound or upcoming > stop:
+                break
+            batches, now_ms, watermark, ended = inputs.take(upcoming)
+            before = self.moment
+            self.moment = Moment(
+                upcoming, max(before.now_ms, now_ms), before.watermark, max(before.watermark, watermark)
+            )
+            self.ended = ended
+            record = self.outlet.encode(self.moment, batches)
+            self.rows += sum(batch.rows for _, batch in batches)
+            due = self.desk.now_ms - self.marked_ms >= self.desk.settings.checkpoint_ms
+            if record is not None or ended or due or upcoming == stop:
+                self._append(upcoming, record)
+        if not self.ended and self.running and inputs.ended:
+            # Started again after its last epoch: nothing is left to take, but the end was announced.
+            self.ended = self.desk.changed = True
+        if inputs.taken > self.credited:
+            self.credited = inputs.taken
+            inputs.give_credit()
+
+    def _stop(self) -> int:
+        """The last epoch to commit: of our life, or of a hand-over (none while its epoch is being agreed on)."""
+        replace = self.desk.journal.replacing(self.entry.partition)
+        if replace is None:
+            return self.entry.last
+        return min(self.entry.last, replace.at) if replace.at else self.inputs.taken
+
+    def _append(self, epoch: int, record: bytes | None) -> None:
+        self.appending = (epoch, record, self.ended)
+        partition, generation = self.entry.partition, self.entry.generation
+        self.desk.call(self, lambda token: Append(token, partition, generation, epoch, record), self._appended)
+
+    def _appended(self, reply: StoreReply) -> None:
+        assert self.appending is not None
+        epoch, record, ended = self.appending
+        if reply.error == "fenced":
+            self.fenced = self.desk.changed = True
+            self.desk.count("refused_fenced")
+        elif reply.error and reply.error != "exists":
+            self._append(epoch, record)
+        else:
+            self.appending = None
+            self.committed = epoch
+            self.marked_ms = self.desk.now_ms
+            self.desk.effects.append(Publish(self.entry.partition, epoch, record, ended))
+            self.inputs.trim(epoch)
+            self.desk.changed = self.desk.changed or ended or epoch >= self._stop()
+            self.advance()
+
+    def published(self, upto: int) -> None:
+        if upto > self.truncated:
+            self.truncated = upto
+            self.desk.effects.append(Truncate(self.entry.partition, self.entry.generation, upto))
+
+    # --- journal, messages ---------------------------------------------------------------------------------------
+
+    def adopt(self, entry: Entry) -> None:
+        self.entry = entry
+        if self.running:
+            self.inputs.adopt(entry.last)
+            self.advance()
+
+    def tick(self) -> None:
+        if not self.running or self.fenced or self.failure:
+            return
+        idle = self.inputs.taken > self.committed and self.appending is None
+        if idle and self.desk.now_ms - self.marked_ms >= self.desk.settings.checkpoint_ms:
+            self._append(self.inputs.taken, None)
+        elif self.desk.now_ms - self.marked_ms >= self.desk.settings.checkpoint_ms:
+            self.marked_ms = self.desk.now_ms
+            self.inputs.trim(self.committed)
+        self.inputs.retry()
+        self.advance()
+
+    def handle(self, message: DataMessage) -> None:
+        if not self.running:
+            return
+        match message:
+            case Frame():
+                if self.inputs.on_frame(message):
+                    self.advance()
+            case Accepted():
+                self.inputs.on_accepted(message)
+            case Refused():
+                self.inputs.on_refused(message)
+
+    def status(self) -> Status:
+        replace = self.desk.journal.replacing(self.entry.partition)
+        resting = self.running and replace is not None and self.appending is None
+        return Status(
+            self.entry.partition,
+            self.entry.generation,
+            self.desk.journal.version,
+            self.committed if self.running else -1,
+            durable_epoch=self.committed,
+            own_checkpoints=2 if self.committed > self.entry.base_epoch else 0,
+            accepted=self.running and self.inputs.accepted,
+            begun=(self.committed if replace and replace.at else self.inputs.taken) if resting else -1,
+            drained=self.running and self.committed >= self.entry.last,
+            ended=self.running and self.ended and self.appending is None,
+            fenced=self.fenced,
+            failure=self.failure or self.inputs.failure,
+            statistics={"rows_in": self.rows},
+        )
+
+    def stop(self) -> None:
+        self.running = False
+        self.desk.forget(self)

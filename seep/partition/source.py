@@ -1,0 +1,323 @@
+"""One partition of a source: it cuts its splits into epochs and writes each cut to the epoch log before announcing it.
+
+The log is the source's whole state: a record says where each split stood before and after the epoch, so a source that
+is started again reads the same rows in the same epochs. Nothing else of a source is checkpointed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from seep.model.batch import Batch
+from seep.model.epoch import Progress
+from seep.model.ids import BEGINNING, FOREVER, PartitionId
+from seep.partition.contract import Graph, Intake, split_buckets
+from seep.partition.desk import Desk
+from seep.partition.outputs import Outputs
+from seep.protocol.effects import Append, FenceStore, ReadLog, StoreReply, Truncate
+from seep.protocol.journal import Entry
+from seep.protocol.messages import Credit, DataMessage, Status, Subscribe, Trim, Unsubscribe
+
+Record = dict[str, Any]
+"""One cut: after (the epoch before), now (ms), watermark, ended, digest, rows,
+splits: {split: [start, end, greatest time, ended, last heard of (ms)]}"""
+
+
+class SourcePartition:
+    def __init__(self, desk: Desk, entry: Entry, graph: Graph) -> None:
+        self.desk = desk
+        self.entry = entry
+        self.node = graph.nodes[entry.partition.operator]
+        self.intake: Intake = self.node.make()
+        self.outputs = Outputs(desk, entry, graph.outputs(self.node.name), Progress(0, 0, BEGINNING, 0))
+        lows = [r.low for r in split_buckets(self.intake.splits)]
+        self.splits: dict[int, list[Any]] = {
+            split: [None, None, BEGINNING, False, 0] for split, low in enumerate(lows) if low in entry.key_range
+        }
+        self.epoch = entry.first - 1
+        self.watermark = BEGINNING
+        self.cut_wall_ms = 0
+        self.ended = False
+        self.running = False
+        self.fenced = False
+        self.failure = ""
+        self.next_cut_ms = desk.now_ms
+        self.appending: tuple[int, Record, dict[str, Batch]] | None = None
+        self.logged = False
+        self.truncated = 0
+        self.rows = 0
+        self.bases: dict[PartitionId, Record] = {}
+        self._fence()
+
+    # --- start ---------------------------------------------------------------------------------------------------
+
+    def _fence(self) -> None:
+        entry = self.entry
+        self.desk.call(self, lambda token: FenceStore(token, entry.partition, entry.generation), self._after_fence)
+
+    def _after_fence(self, reply: StoreReply) -> None:
+        if reply.error == "fenced":
+            self.fenced = self.desk.changed = True
+        elif reply.error:
+            self._fence()
+        else:
+            self._read_log()
+
+    def _read_log(self) -> None:
+        partition = self.entry.partition
+        self.desk.call(self, lambda token: ReadLog(token, partition), self._log_read)
+
+    def _log_read(self, reply: StoreReply) -> None:
+        if reply.error == "damaged":
+            self._fail(f"{self.entry.partition}: its epoch log is damaged; restore from a savepoint")
+        elif reply.error:
+            self._read_log()
+        elif reply.value:
+            # What the log no longer holds must not be served as if nothing had been there.
+            trimmed = Progress(reply.value[0][1]["after"], 0, BEGINNING, 0)
+            for buffer in self.outputs.buffers.values():
+                buffer.trimmed = trimmed
+            for epoch, record in reply.value:
+                self._replay(epoch, record)
+            self._run()
+        elif self.entry.base:
+            for partition, _ in self.entry.base:
+                self._read_base(partition)
+        else:
+            self._run()
+
+    def _read_base(self, partition: PartitionId) -> None:
+        """A new partition goes on where the old ones' logs end."""
+
+        def read(reply: StoreReply) -> None:
+            if reply.error:
+                self._read_base(partition)
+                return
+            records = [record for epoch, record in reply.value if epoch < self.entry.first]
+            if not records:
+                self._fail(f"{self.entry.partition}: the epoch log of {partition} is gone")
+                return
+            self.bases[partition] = records[-1]
+            if len(self.bases) == len(self.entry.base):
+                self._begin_from_bases()
+
+        self.desk.call(self, lambda token: ReadLog(token, partition), read)
+
+    def _begin_from_bases(self) -> None:
+        for record in self.bases.values():
+            for split, (_, end, time, ended, heard) in _splits(record):
+                if split in self.splits:
+                    self.splits[split] = [end, end, time, ended, heard]
+            self.cut_wall_ms = max(self.cut_wall_ms, record["now"])
+        self.bases.clear()
+        self.watermark = self._watermark(self.cut_wall_ms)
+        self._append(self.entry.first - 1, self._record(self.cut_wall_ms, 0, 0, ended=False), {})
+
+    def _replay(self, epoch: int, record: Record) -> None:
+        """Read again what the log says this epoch held."""
+        outputs: list[dict[str, Batch]] = []
+        for split, (start, end, time, ended, heard) in _splits(record):
+            if epoch >= self.entry.first and start != end:
+                reading = self.intake.read(split, start, end, FOREVER, record["now"])
+                if reading is None:
+                    self._fail(f"{self.entry.partition}: split {split} no longer has epoch {epoch}")
+                    return
+                outputs.append(dict(reading.outputs))
+            self.splits[split] = [end, end, time, ended, heard]
+        merged = _merge(outputs)
+        if _digest(merged) != record["digest"]:
+            self._fail(f"{self.entry.partition}: epoch {epoch} reads differently than it did before")
+            return
+        self.rows += record["rows"]
+        self._announce(epoch, record, merged)
+
+    def _run(self) -> None:
+        self.running = True
+        self.next_cut_ms = self.desk.now_ms
+        self.desk.changed = True
+        self.adopt(self.entry)
+
+    def _fail(self, report: str) -> None:
+        self.failure = report
+        self.desk.changed = True
+
+    # --- cutting -------------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        if not self.running or self.failure or self.fenced or self.appending is not None:
+            return
+        replace = self.desk.journal.replacing(self.entry.partition)
+        if replace is not None:
+            if replace.at > self.epoch and not self.ended:
+                self._append(replace.at, self._record(self.cut_wall_ms, 0, 0, ended=False), {})
+            return
+        heard_higher = self.outputs.highest > self.epoch
+        if self.ended or self.epoch >= self.entry.last or not (heard_higher or self.desk.now_ms >= self.next_cut_ms):
+            return
+        if self.desk.journal.stopping or self.outputs.blocked:
+            return
+        if self.outputs.size_bytes >= self.desk.settings.buffer_bytes:
+            self.desk.count("source_held_by_buffer")
+            return
+        self._cut(max(self.epoch + 1, self.outputs.highest))
+
+    def _cut(self, epoch: int) -> None:
+        settings, wall_ms = self.desk.settings, max(self.desk.wall_ms, self.cut_wall_ms)
+        outputs: list[dict[str, Batch]] = []
+        rows, left, full = 0, settings.epoch_rows, False
+        for index, (split, known) in enumerate(self.splits.items()):
+            known[0] = known[1]
+            share = max(1, left // (len(self.splits) - index))
+            reading = None if known[3] else self.intake.read(split, known[1], None, share, wall_ms)
+            if reading is None:
+                continue
+            rows += reading.rows
+            left -= reading.rows
+            full = full or (reading.rows >= share and not reading.ended)
+            known[1] = reading.position
+            known[2] = max(known[2], reading.event_time)
+            known[3] = reading.ended
+            if reading.rows:
+                known[4] = wall_ms
+                outputs.append(dict(reading.outputs))
+        merged = _merge(outputs)
+        ended = all(known[3] for known in self.splits.values())
+        self.next_cut_ms += settings.epoch_ms
+        if full or self.next_cut_ms < self.desk.now_ms:
+            self.next_cut_ms = self.desk.now_ms
+        self.cut_wall_ms = wall_ms
+        self.watermark = max(self.watermark, self._watermark(wall_ms))
+        self._append(epoch, self._record(wall_ms, rows, _digest(merged), ended), merged)
+
+    def _watermark(self, wall_ms: int) -> int:
+        """By split, so that it does not depend on how splits are spread; ended and idle ones hold nobody back."""
+        idle_ms = self.intake.idle_ms
+        active = [
+            time - self.intake.lateness_us if time > BEGINNING else BEGINNING
+            for _, _, time, ended, heard in self.splits.values()
+            if not ended and not (idle_ms is not None and wall_ms - heard >= idle_ms)
+        ]
+        if active:
+            return min(active)
+        return FOREVER if all(known[3] for known in self.splits.values()) else self.watermark
+
+    def _record(self, wall_ms: int, rows: int, digest: int, ended: bool) -> Record:
+        return {
+            "after": self.epoch,
+            "now": wall_ms,
+            "watermark": self.watermark,
+            "ended": ended,
+            "digest": digest,
+            "rows": rows,
+            "splits": {str(split): list(known) for split, known in self.splits.items()},
+        }
+
+    def _append(self, epoch: int, record: Record, outputs: dict[str, Batch]) -> None:
+        self.appending = (epoch, record, outputs)
+        partition, generation = self.entry.partition, self.entry.generation
+        self.desk.call(self, lambda token: Append(token, partition, generation, epoch, record), self._appended)
+
+    def _appended(self, reply: StoreReply) -> None:
+        assert self.appending is not None
+        epoch, record, outputs = self.appending
+        if reply.error == "fenced":
+            self.fenced = self.desk.changed = True
+            self.desk.count("refused_fenced")
+        elif reply.error and reply.error != "exists":
+            # Nothing of this epoch has been announced: the same cut is tried again. "exists" is our own earlier
+            # try, since nobody else has this generation.
+            self._append(epoch, record, outputs)
+        else:
+            self.appending = None
+            self.rows += record["rows"]
+            for known in self.splits.values():
+                known[0] = known[1]
+            self._announce(epoch, record, outputs)
+            if not self.running:
+                self._run()
+
+    def _announce(self, epoch: int, record: Record, outputs: dict[str, Batch]) -> None:
+        self.epoch = epoch
+        self.cut_wall_ms = record["now"]
+        self.watermark = record["watermark"]
+        self.ended = record["ended"]
+        self.logged = True
+        progress = Progress(epoch, record["now"], record["watermark"], 0, record["ended"])
+        if epoch < self.entry.first:
+            for buffer in self.outputs.buffers.values():
+                buffer.trimmed = progress
+        else:
+            self.outputs.add(progress, outputs)
+        self.desk.changed = self.desk.changed or self.ended
+
+    # --- journal, messages ---------------------------------------------------------------------------------------
+
+    def adopt(self, entry: Entry) -> None:
+        self.entry = entry
+        if self.running:
+            self.outputs.adopt(entry)
+            if self.epoch >= entry.last:
+                self.outputs.seal(entry.last)
+
+    def handle(self, message: DataMessage) -> None:
+        if not self.running:
+            return
+        match message:
+            case Subscribe():
+                self.outputs.on_subscribe(message)
+            case Credit():
+                self.outputs.on_credit(message)
+            case Unsubscribe():
+                self.outputs.on_unsubscribe(message)
+            case Trim():
+                if self.outputs.on_trim(message):
+                    self._truncate()
+
+    def _truncate(self) -> None:
+        """Keep the newest record that is trimmed everywhere: it says where the next one starts."""
+        below = min((b.trimmed.epoch for b in self.outputs.buffers.values()), default=0)
+        if below > self.truncated and self.desk.journal.replacing(self.entry.partition) is None:
+            self.truncated = below
+            self.desk.effects.append(Truncate(self.entry.partition, self.entry.generation, below))
+        if self.epoch >= self.entry.last:
+            self.desk.changed = True
+
+    def status(self) -> Status:
+        replace = self.desk.journal.replacing(self.entry.partition)
+        resting = self.running and replace is not None and self.appending is None
+        return Status(
+            self.entry.partition,
+            self.entry.generation,
+            self.desk.journal.version,
+            self.epoch if self.running else -1,
+            durable_epoch=self.epoch,
+            own_checkpoints=2 if self.logged else 0,
+            accepted=self.running,
+            begun=(FOREVER if self.ended else self.epoch) if resting else -1,
+            drained=self.running and self.epoch >= self.entry.last and self.outputs.empty,
+            ended=self.running and self.ended,
+            fenced=self.fenced,
+            failure=self.failure,
+            statistics={"rows_out": self.rows, "buffer_bytes": self.outputs.size_bytes},
+        )
+
+    def stop(self) -> None:
+        self.running = False
+        self.desk.forget(self)
+
+
+def _splits(record: Record) -> list[tuple[int, list[Any]]]:
+    return [(int(split), known) for split, known in record["splits"].items()]
+
+
+def _merge(outputs: list[dict[str, Batch]]) -> dict[str, Batch]:
+    """One batch for each edge, split after split: a split is an origin bucket, so this is canonical order."""
+    merged: dict[str, list[Batch]] = {}
+    for output in outputs:
+        for name, batch in output.items():
+            merged.setdefault(name, []).append(batch)
+    return {name: batches[0].concat(batches) if len(batches) > 1 else batches[0] for name, batches in merged.items()}
+
+
+def _digest(outputs: dict[str, Batch]) -> int:
+    return sum(batch.digest() for batch in outputs.values()) % 2**64

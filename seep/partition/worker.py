@@ -1,0 +1,122 @@
+"""A worker: the partitions of one slot, and nothing but what the journal says about them.
+
+It starts, restarts and drops partitions so that it runs exactly the entries the newest journal gives it. It reports,
+level-triggered, so that no report has to arrive.
+"""
+
+from __future__ import annotations
+
+from seep.model.ids import CONTROLLER, PartitionId
+from seep.model.settings import Settings
+from seep.partition.contract import Graph
+from seep.partition.desk import Desk
+from seep.partition.operator import OperatorPartition
+from seep.partition.sink import SinkPartition
+from seep.partition.source import SourcePartition
+from seep.protocol.effects import Effect, Published, StoreReply
+from seep.protocol.journal import Entry
+from seep.protocol.messages import (
+    Accepted,
+    Frame,
+    Hello,
+    Message,
+    Plan,
+    Refused,
+    Report,
+)
+
+Partition = OperatorPartition | SourcePartition | SinkPartition
+KINDS = {"operator": OperatorPartition, "source": SourcePartition, "sink": SinkPartition}
+
+
+class Worker:
+    def __init__(self, worker: str, graph: Graph, settings: Settings) -> None:
+        self.worker = worker
+        self.graph = graph
+        self.desk = Desk(worker, settings)
+        self.partitions: dict[PartitionId, Partition] = {}
+        self.reported_ms = -1e18
+        self.stopped = False
+        """The flow is over, or this worker is not part of it: the host may end the process."""
+
+    def handle(self, event: Message | StoreReply | Published, now_ms: float) -> list[Effect]:
+        self.desk.now_ms = now_ms
+        match event:
+            case StoreReply():
+                self.desk.answer(event)
+            case Published():
+                partition = self.partitions.get(event.partition)
+                if isinstance(partition, SinkPartition):
+                    partition.published(event.upto)
+            case Plan():
+                self._adopt(event)
+            case _:
+                self._route(event)
+        return self._finish()
+
+    def tick(self, now_ms: float, wall_ms: int) -> list[Effect]:
+        self.desk.now_ms = now_ms
+        self.desk.wall_ms = wall_ms
+        for partition in self.partitions.values():
+            partition.tick()
+        return self._finish()
+
+    def _finish(self) -> list[Effect]:
+        desk = self.desk
+        while desk.local:
+            self._route(desk.local.popleft())
+        since_ms = desk.now_ms - self.reported_ms
+        if desk.changed or since_ms >= desk.settings.report_ms:
+            desk.changed = False
+            self.reported_ms = desk.now_ms
+            self._report()
+        effects, desk.effects = desk.effects, []
+        return effects
+
+    def _route(self, message: Message) -> None:
+        if isinstance(message, Frame | Accepted | Refused):
+            receiver = self.partitions.get(message.subscription.receiver)
+            if receiver is not None and receiver.entry.generation == message.subscription.generation:
+                receiver.handle(message)
+            else:
+                self.desk.count("dropped_fenced")
+        elif not isinstance(message, Plan | Hello | Report):
+            sender = self.partitions.get(message.sender)
+            if sender is not None:
+                sender.handle(message)
+
+    def _adopt(self, plan: Plan) -> None:
+        journal, desk = plan.journal, self.desk
+        if (journal.term, journal.version) < (desk.journal.term, desk.journal.version):
+            desk.count("dropped_fenced")
+            return
+        if journal.version == desk.journal.version:
+            return
+        desk.journal = journal
+        desk.changed = True
+        mine = {p: e for p, e in journal.entries.items() if e.worker == self.worker}
+        for known in list(self.partitions):
+            entry = mine.get(known)
+            if entry is None or entry.generation != self.partitions[known].entry.generation:
+                self.partitions.pop(known).stop()
+        for partition, entry in mine.items():
+            running = self.partitions.get(partition)
+            if running is None:
+                self._start(entry)
+            else:
+                running.adopt(entry)
+
+    def _start(self, entry: Entry) -> None:
+        kind = KINDS[self.graph.nodes[entry.partition.operator].kind]
+        self.partitions[entry.partition] = kind(self.desk, entry, self.graph)
+
+    def _report(self) -> None:
+        desk = self.desk
+        if not desk.journal.version:
+            desk.send(CONTROLLER, Hello(self.worker))
+            return
+        statuses = tuple(partition.status() for partition in self.partitions.values())
+        desk.send(CONTROLLER, Report(self.worker, desk.journal.version, statuses, desk.wall_ms))
+
+    def statistics(self) -> dict[str, int]:
+        return dict(self.desk.counts)

@@ -1,0 +1,170 @@
+"""What a machine asks the world to do. The host (a worker process, the simulator) performs each and answers.
+
+Every store call carries a token; its answer comes back as a `StoreReply` with that token. Answers may be lost
+(the caller asks again), and a call may have worked although its answer says otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from seep.model.ids import Generation, PartitionId
+from seep.protocol.messages import Message
+from seep.state.checkpoint import Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    to: str
+    """A worker id, or CONTROLLER."""
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class FenceStore:
+    """From now on refuse every put, append and truncate for `partition` by a lower generation. -> None"""
+
+    token: int
+    partition: PartitionId
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class PutCheckpoint:
+    """Write durably. -> None, or error ``fenced`` / ``failed``."""
+
+    token: int
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class LoadCheckpoints:
+    """-> list[list[Checkpoint]]: the restorable chains of the partition (each full first, then its increments),
+    the newest restorable point first; damaged ones are left out. ``upto``: no newer version than that (0 = any). At most the newest
+    two points. Error ``damaged``: there are some, but none can be restored."""
+
+    token: int
+    partition: PartitionId
+    upto: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FindCheckpoint:
+    """-> (version, epoch) of the newest restorable checkpoint, or None. Reads headers, not state."""
+
+    token: int
+    partition: PartitionId
+
+
+@dataclass(frozen=True, slots=True)
+class DropCheckpoints:
+    """Delete versions below `below` (all of them: below = 2**62), except those in `keep`. No answer."""
+
+    partition: PartitionId
+    generation: Generation
+    below: int
+    keep: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append to the partition's log if the generation is not fenced and `epoch` is higher than the last one's.
+    -> None, or error ``fenced`` / ``exists`` / ``failed``. `record` is JSON-able for sources, bytes for sinks."""
+
+    token: int
+    partition: PartitionId
+    generation: Generation
+    epoch: int
+    record: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLog:
+    """-> list[tuple[int, record]], in epoch order."""
+
+    token: int
+    partition: PartitionId
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Forget log entries with epoch < `below`. No answer."""
+
+    partition: PartitionId
+    generation: Generation
+    below: int
+
+
+@dataclass(frozen=True, slots=True)
+class SwapJournal:
+    """Compare-and-set of the journal: `expected` is the version it replaces. -> Journal that is now stored (the new
+    one, or the one that was found instead)."""
+
+    token: int
+    expected: int
+    journal: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ReadJournal:
+    """-> Journal | None"""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Call the partition's `Outlet.publish`. The answer comes back as `Published`."""
+
+    partition: PartitionId
+    epoch: int
+    record: bytes | None
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WantWorkers:
+    """To the backend, from the controller: have this many workers, busy and warm together."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseWorker:
+    """To the backend: this worker is not needed any more."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The host's answer to Publish: the sink's log is no longer needed below this epoch."""
+
+    partition: PartitionId
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreReply:
+    token: int
+    value: Any = None
+    error: str = ""
+
+
+Effect = (
+    Send
+    | FenceStore
+    | PutCheckpoint
+    | LoadCheckpoints
+    | FindCheckpoint
+    | DropCheckpoints
+    | Append
+    | ReadLog
+    | Truncate
+    | SwapJournal
+    | ReadJournal
+    | Publish
+    | WantWorkers
+    | ReleaseWorker
+)

@@ -1,0 +1,104 @@
+"""The journal: the one truth about which partitions exist, in the store, changed only by compare-and-set.
+
+It is declarative. Workers run what it names; partitions subscribe, pin, hand over, seal and stop by what it says;
+the controller's next step is always a function of the journal and of the latest Status of each partition. So a
+lost message costs a retry, and a new controller goes on where the old one was killed.
+
+    shadow --commit--> live --commit of its own Replace--> sealed --drained--> (gone)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from seep.model.ids import FOREVER, Generation, KeyRange, PartitionId
+
+SHADOW = "shadow"
+LIVE = "live"
+SEALED = "sealed"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A partition: its key range, its life ``[first, last]`` in epochs, and where it runs."""
+
+    partition: PartitionId
+    key_range: KeyRange
+    first: int
+    last: int
+    """FOREVER while it is open."""
+    role: str
+    generation: Generation
+    worker: str
+    """Empty: waiting for a slot."""
+    base: tuple[tuple[PartitionId, int], ...] = ()
+    """Checkpoints (partition, version) it starts from when it has none of its own."""
+    base_epoch: int = 0
+    """τ of the base."""
+
+    def alive_after(self, epoch: int) -> bool:
+        """Does it own some epoch later than this one?"""
+        return self.role != SHADOW and self.last > epoch and self.last >= self.first
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """An intent: these partitions by those. It stands in the journal from the first step to the commit."""
+
+    number: int
+    operator: str
+    """Empty: nothing is replaced; every operator's partitions keep a checkpoint of epoch `at` (a savepoint)."""
+    old: tuple[PartitionId, ...]
+    ranges: tuple[KeyRange, ...]
+    handover: bool
+    """Output is not the same bytes (sources, sinks): one E must hold, the old ones stop before the new begin."""
+    at: int = 0
+    """Merge: every old partition keeps a checkpoint at exactly this epoch. Hand-over: E-1 (0: not decided yet)."""
+    new: tuple[PartitionId, ...] = ()
+    """The shadows, once they exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    version: int = 0
+    term: int = 0
+    entries: Mapping[PartitionId, Entry] = field(default_factory=dict)
+    replaces: tuple[Replace, ...] = ()
+    next_number: Mapping[str, int] = field(default_factory=dict)
+    next_replace: int = 1
+    next_generation: int = 1
+    stopping: str = ""
+    """Not empty: the flow is being stopped, and why (``stop``, ``drain``, or a failure's report)."""
+
+    def of(self, operator: str) -> list[Entry]:
+        """The operator's entries, by key range, then life."""
+        found = [e for e in self.entries.values() if e.partition.operator == operator]
+        return sorted(found, key=lambda e: (e.key_range.low, e.first, e.partition.number))
+
+    def live(self, operator: str) -> list[Entry]:
+        return [e for e in self.of(operator) if e.role == LIVE]
+
+    def replacing(self, partition: PartitionId) -> Replace | None:
+        """The pending Replace that this partition is an old part of."""
+        for replace in self.replaces:
+            if partition in replace.old:
+                return replace
+        return None
+
+
+def tiles(ranges: Iterable[KeyRange], low: int, high: int) -> bool:
+    """Do these ranges cover [low, high) with no gap and no overlap?
+
+    >>> tiles([KeyRange(0, 5), KeyRange(5, 9)], 0, 9), tiles([KeyRange(0, 5), KeyRange(4, 9)], 0, 9)
+    (True, False)
+    """
+    edge = low
+    for key_range in sorted(ranges):
+        if key_range.low != edge:
+            return False
+        edge = key_range.high
+    return edge == high
+
+
+__all__ = ["FOREVER", "LIVE", "SEALED", "SHADOW", "Entry", "Journal", "Replace", "tiles"]

@@ -1,0 +1,163 @@
+"""Every message between partitions, and between the controller and its workers.
+
+Nothing here is ever half applied: each message is a whole value, may be lost, delayed or repeated, and is safe to
+send again. `protocol.wire` gives each its bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from seep.model.batch import Batch
+from seep.model.epoch import Progress
+from seep.model.ids import Generation, KeyRange, PartitionId
+from seep.protocol.journal import Journal
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionId:
+    """One attempt of one receiver to listen to one edge of one sender; never used twice."""
+
+    receiver: PartitionId
+    generation: Generation
+    number: int
+
+
+# --- data lane: between partitions -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """Receiver to sender: send me everything newer than `after` in my range, then go on live."""
+
+    sender: PartitionId
+    sender_generation: Generation
+    subscription: SubscriptionId
+    edge: str
+    key_range: KeyRange
+    after: int
+    journal_version: int
+    worker: str
+    """Where to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    subscription: SubscriptionId
+    sender: PartitionId
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """`reason`: ``behind`` (the sender's journal is older: ask again), ``trimmed`` (what was asked for is gone)."""
+
+    subscription: SubscriptionId
+    sender: PartitionId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Some rows of one epoch; the last frame of an epoch carries its Progress. `sequence` counts from 0."""
+
+    subscription: SubscriptionId
+    sender: PartitionId
+    sequence: int
+    epoch: int
+    batch: Batch | None
+    progress: Progress | None
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """Receiver to sender: taken up to `taken`; `highest` is the highest epoch number heard of anywhere."""
+
+    subscription: SubscriptionId
+    sender: PartitionId
+    edge: str
+    taken: int
+    highest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """Receiver to sender: restore will never ask for anything up to `upto` again."""
+
+    sender: PartitionId
+    edge: str
+    receiver: PartitionId
+    generation: Generation
+    upto: int
+    journal_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    subscription: SubscriptionId
+    sender: PartitionId
+    edge: str
+
+
+# --- control lane: controller and workers ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Controller to worker: the journal as committed. A worker runs exactly what it says, no more, no less."""
+
+    journal: Journal
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Worker to controller: I am here (sent until a Plan arrives, and again when a controller changes)."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What a worker knows of one of its partitions. Level-triggered: the latest one says it all."""
+
+    partition: PartitionId
+    generation: Generation
+    journal_version: int
+    """The journal the partition acted on when it said this."""
+    epoch: int
+    """τ: taken up to here (a source: announced; a sink: committed)."""
+    durable_epoch: int = -1
+    durable_version: int = 0
+    own_checkpoints: int = 0
+    """Durable checkpoints of its own, not counting the base it started from."""
+    fixed_version: int = 0
+    fixed_epoch: int = -1
+    """The checkpoint that a Replace asked it to keep (pinned); the version is 0 until it is durable."""
+    accepted: bool = False
+    """Every sender it needs has accepted its subscription."""
+    begun: int = -1
+    """In a hand-over: the last epoch begun, once it begins no more; later E-1, once finished."""
+    drained: bool = False
+    """Sealed, and nothing in its buffers is needed any more."""
+    ended: bool = False
+    """All of its input has ended and is taken (a sink: committed)."""
+    fenced: bool = False
+    """The store refuses this generation: somebody began to replace it. It must be started again."""
+    failure: str = ""
+    """It cannot go on; the flow must stop with this report."""
+    statistics: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Worker to controller, on change and as heartbeat."""
+
+    worker: str
+    journal_version: int
+    statuses: tuple[Status, ...]
+    time_ms: int
+    cpu_seconds: float = 0.0
+
+
+DataMessage = Subscribe | Accepted | Refused | Frame | Credit | Trim | Unsubscribe
+ControlMessage = Plan | Hello | Report
+Message = DataMessage | ControlMessage

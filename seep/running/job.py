@@ -1,0 +1,239 @@
+"""A job: a flow that runs as real processes, and the handle to it."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from seep.backends.local import LocalBackend
+from seep.control.requests import FixEpoch, ReleaseEpoch
+from seep.errors import DataLoss, Misuse, Retry, SeepError
+from seep.flow.build import Flow
+from seep.flow.compile import compile_flow
+from seep.model.arrow import BUCKET, KEY, ArrowState
+from seep.protocol.journal import LIVE, Journal, Replace
+from seep.runtime.api import ApiServer
+from seep.runtime.control import HostControl
+from seep.runtime.controller import FAILED, ControllerHost
+from seep.runtime.job import JobDirectory, job_path
+from seep.runtime.slots import Backend
+from seep.running.audit import audit_of
+from seep.running.result import Result, collected
+from seep.running.savepoint import Savepoint, source_positions, whole
+
+PATIENCE_SECONDS = 60.0
+
+
+def start(
+    flow: Flow,
+    on: str = "local",
+    workers: int = 2,
+    master: str | None = None,
+    restore: str | Path | None = None,
+    resume: bool = False,
+) -> Job:
+    """Start a flow and give back the handle to it; `restore` names a savepoint to start from.
+
+    `resume` goes on from the durable store of a job whose processes are gone.
+    """
+    graph = compile_flow(flow)
+    path = job_path(flow.name)
+    if (path / "api").exists() and _answers(path):
+        raise Misuse(f"flow {flow.name!r} runs already in {path}; stop it first: seep stop {flow.name}")
+    if not resume:
+        for part in ("store", "sockets", "workers", "api", "token"):
+            _remove(path / part)
+    elif not (path / "store" / "journal").exists():
+        raise Misuse(f"flow {flow.name!r} has nothing to resume in {path}; start it without --resume")
+    directory = JobDirectory.create(path, graph, flow.settings)
+    if restore is not None:
+        saved = Path(restore) if "/" in str(restore) else path / "savepoints" / str(restore)
+        Savepoint(saved).prepare(graph, directory.store())
+    backend = _backend(on, directory, master, workers)
+    return Job(flow, directory, backend, workers)
+
+
+def _backend(on: str, directory: JobDirectory, master: str | None, workers: int) -> Backend:
+    if on == "local":
+        if master is not None:
+            raise Misuse("master= belongs to on='spark'")
+        return LocalBackend(directory)
+    if on == "spark":
+        from seep.backends.spark import SparkBackend
+
+        return SparkBackend(directory, master)
+    raise Misuse(f"on={on!r}; there are 'inline', 'local' and 'spark'")
+
+
+class Job:
+    """A running flow."""
+
+    def __init__(self, flow: Flow, directory: JobDirectory, backend: Backend, workers: int) -> None:
+        self.name = flow.name
+        self.directory = directory
+        self.host = ControllerHost(directory, backend, workers)
+        self._control = HostControl(flow.name, self.host)
+        self.host.start()
+        self.api = ApiServer(directory.path, self)
+
+    # --- looking -------------------------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        """Flow, operators, partitions and workers, as `seep ps` shows them."""
+        return self._control.status()
+
+    @property
+    def journal(self) -> Journal:
+        return self.host.view.journal
+
+    def audit(self) -> dict[str, Any]:
+        """Do the books balance: rows in = out + filtered + pending + late + dead letters, for every operator."""
+        with self._fixed() as fixed:
+            return audit_of(self.host.machine.graph, self.host.view, self.directory.store(), fixed.at)
+
+    def state(self, operator: str) -> pa.Table:
+        """What an operator remembers, by key, at one epoch of the running flow."""
+        if operator not in self.host.machine.graph.nodes:
+            raise Misuse(f"no operator {operator!r}; there are: {', '.join(self.host.machine.graph.nodes)}")
+        with self._fixed() as fixed:
+            store, view = self.directory.store(), self.host.view
+            chosen = [p for p in fixed.old if p.operator == operator]
+            checkpoints = [whole(store, p, view.statuses[p].fixed_version) for p in chosen]
+        return state_table([c.state for c in checkpoints if isinstance(c.state, ArrowState)])
+
+    # --- changing ------------------------------------------------------------------------------------------------
+
+    def scale(self, operator: str, count: int) -> dict[str, Any]:
+        """Run an operator as so many partitions, while it runs; returns when the change is committed."""
+        answer = self._control.scale(operator, count)
+        self._until(lambda: len(self.journal.live(operator)) == count and self._at_rest(operator), f"scale {operator}")
+        return answer
+
+    def _at_rest(self, operator: str) -> bool:
+        return all(r.operator != operator for r in self.journal.replaces)
+
+    def kill(self, operator: str, index: int) -> dict[str, Any]:
+        """SIGKILL the worker that runs this partition (its other partitions die with it)."""
+        return self._control.kill(operator, index)
+
+    def savepoint(self, name: str) -> dict[str, Any]:
+        """Keep the whole flow's state at one epoch under a name; the flow runs on."""
+        path = self.directory.path / "savepoints" / name
+        if "/" in name or name.startswith("."):
+            raise Misuse(f"{name!r} is no name for a savepoint; give some letters")
+        began = time.monotonic()
+        with self._fixed() as fixed:
+            store, view, graph = self.directory.store(), self.host.view, self.host.machine.graph
+            checkpoints = [whole(store, p, view.statuses[p].fixed_version) for p in fixed.old]
+            sources = {
+                n.name: source_positions(store, view.journal, n.name, fixed.at)
+                for n in graph.nodes.values()
+                if n.kind == "source"
+            }
+            highest = max(s.epoch for s in view.statuses.values()) + 1_000_000
+            Savepoint.write(path, self.directory.key, self.name, fixed.at, highest, checkpoints, sources)
+        return {"savepoint": name, "path": str(path), "epoch": fixed.at, "seconds": round(time.monotonic() - began, 3)}
+
+    def stop(self, drain: bool = False) -> dict[str, Any]:
+        """End the flow; with `drain`, sources stop and everything in flight reaches the sinks first."""
+        answer = self._control.stop(drain)
+        return answer
+
+    def wait(self, timeout_seconds: float | None = None) -> Result:
+        """Until the flow has ended; what it collected. Raises what made it fail."""
+        if not self.host.wait(timeout_seconds):
+            raise Retry(f"flow {self.name!r} is still running after {timeout_seconds} s")
+        self.api.close()
+        if self.host.outcome == FAILED:
+            raise DataLoss(self.host.report)
+        return self.result()
+
+    def result(self) -> Result:
+        """What has been collected so far."""
+        return collected(self.host.machine.graph, self.journal, self.directory.store().perform)
+
+    def close(self) -> None:
+        """End everything that still runs."""
+        if not self.host.outcome:
+            self.stop()
+            self.host.wait(PATIENCE_SECONDS)
+        self.api.close()
+
+    # --- one epoch -----------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _fixed(self) -> Any:
+        """All operator partitions keep a checkpoint of one epoch while this lasts; the sources have passed it."""
+        self.host.request(FixEpoch())
+        found: list[Replace] = []
+
+        def ready() -> bool:
+            view = self.host.view
+            pending = [r for r in view.journal.replaces if not r.operator]
+            if not pending:
+                return False
+            statuses = [view.statuses.get(p) for p in pending[0].old]
+            at = pending[0].at
+            others = [
+                view.statuses.get(e.partition)
+                for e in view.journal.entries.values()
+                if e.role == LIVE and e.partition not in pending[0].old
+            ]
+            if all(s and s.fixed_version and s.fixed_epoch == at for s in statuses) and all(
+                s and (s.epoch >= at or s.ended) for s in others
+            ):
+                found[:] = pending[:1]
+            return bool(found)
+
+        try:
+            self._until(ready, "a checkpoint of one epoch")
+            yield found[0]
+        finally:
+            for pending in self.journal.replaces:
+                if not pending.operator:
+                    self.host.request(ReleaseEpoch(pending.number))
+
+    def _until(self, done: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not done():
+            if self.host.outcome:
+                raise Retry(f"{what}: the flow has {self.host.outcome}")
+            if time.monotonic() > deadline:
+                raise Retry(f"{what}: not done within {PATIENCE_SECONDS:.0f} s")
+            time.sleep(0.005)
+
+
+def state_table(states: list[ArrowState]) -> pa.Table:
+    """The main table of an operator's state, without the columns that only place it."""
+    tables = [next(iter(state.tables.values())) for state in states]
+    if not tables:
+        return pa.table({})
+    return pa.Table.from_batches(tables).drop_columns([BUCKET, KEY])
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _answers(path: Path) -> bool:
+    import httpx
+
+    try:
+        token = (path / "token").read_text()
+        address = (path / "api").read_text()
+        httpx.get(f"{address}/status", headers={"Authorization": f"Bearer {token}"}, timeout=2)
+    except (OSError, httpx.HTTPError):
+        return False
+    return True
+
+
+__all__ = ["Job", "SeepError", "start"]

@@ -1,0 +1,49 @@
+"""`seep.run`: a flow over bounded input, to its end.
+
+Inline, the machines run in the simulator's world without faults, in virtual time: the same code as in workers, no
+processes, no waiting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace as with_fields
+from random import Random
+from typing import Any
+
+from seep.errors import Misuse, SeepError
+from seep.flow.build import Flow
+from seep.flow.compile import compile_flow
+from seep.running.job import start
+from seep.running.result import Result, collected
+from seep.sim.world import World
+
+INLINE_WORKERS = 1
+DAY_MS = 86_400_000.0
+
+
+def run(flow: Flow, on: str = "inline", **options: Any) -> Result:
+    """Run to the end of the input and give back what was collected.
+
+    >>> import seep
+    >>> flow = seep.Flow("evens")
+    >>> numbers = flow.source("numbers", seep.MemorySource([{"n": n} for n in range(4)]))
+    >>> numbers.filter(lambda row: row.n % 2 == 0).collect("evens")
+    >>> seep.run(flow)["evens"].to_pylist()
+    [{'n': 0}, {'n': 2}]
+    """
+    if on != "inline":
+        job = start(flow, on=on, **options)
+        try:
+            return job.wait()
+        finally:
+            job.close()
+    if options:
+        raise Misuse(f"run(on='inline') has no option {next(iter(options))!r}")
+    graph = compile_flow(flow)
+    settings = with_fields(flow.settings, spare_workers=0)
+    world = World(graph, settings, Random(0), INLINE_WORKERS, jitter_ms=0.0)
+    if not world.run_until(lambda: world.controller.finished or bool(world.controller.journal.stopping), DAY_MS):
+        raise Misuse(f"flow {flow.name!r}: its input does not end; use seep.start")
+    if world.controller.journal.stopping:
+        raise SeepError(world.controller.journal.stopping)
+    return collected(graph, world.controller.journal, world.store.perform)

@@ -1,0 +1,151 @@
+"""Savepoints: the whole flow at one epoch, outside the job, to start from with any parallelism.
+
+Taking one: every operator partition keeps its checkpoint of one epoch (the controller's FixEpoch), and what those hold
+is copied, together with where each source's splits stood. Starting from one: each new partition's first checkpoint is
+cut out of the saved ones by its key range, and epochs go on above the highest number ever used.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace as with_fields
+from pathlib import Path
+from typing import Any
+
+from seep.control.planner import first_journal
+from seep.errors import DataLoss, Misuse
+from seep.model.arrow import ArrowState, compact
+from seep.model.ids import Generation, KeyRange, PartitionId
+from seep.partition.contract import Graph, split_buckets
+from seep.protocol.effects import Append, LoadCheckpoints, PutCheckpoint, ReadLog, SwapJournal
+from seep.protocol.journal import Journal
+from seep.runtime.stores.directory import DirectoryStore
+from seep.runtime.stores.files import Files
+from seep.state.checkpoint import Checkpoint
+
+FIRST = Generation(0, 0)
+
+
+class Savepoint:
+    """A directory: ``key``, ``manifest.json`` and a store with one full checkpoint for each partition."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self.manifest: dict[str, Any] = json.loads((path / "manifest.json").read_bytes())
+        except FileNotFoundError:
+            raise Misuse(f"there is no savepoint at {path}") from None
+        self.store = DirectoryStore(path / "store", (path / "key").read_bytes())
+
+    @classmethod
+    def write(
+        cls, path: Path, key: bytes, flow: str, epoch: int, highest: int, checkpoints: Iterable[Checkpoint], sources: Any
+    ) -> Savepoint:
+        """`sources`: by source: {split: [start, end, time, ended, heard]} as of the epoch."""
+        files = Files(sync=True)
+        if path.exists():
+            raise Misuse(f"savepoint {path.name!r} exists already; choose another name")
+        for part in (path.parent, path, path / "store"):
+            files.make_directory(part)
+        files.replace(path / "key", [key])
+        store = DirectoryStore(path / "store", key)
+        operators: dict[str, list[int]] = {}
+        for checkpoint in checkpoints:
+            reply = store.perform(PutCheckpoint(0, checkpoint))
+            if reply is None or reply.error:
+                raise DataLoss(f"savepoint {path.name!r} could not be written: {reply and reply.error}")
+            operators.setdefault(checkpoint.partition.operator, []).append(checkpoint.partition.number)
+        manifest = {"flow": flow, "epoch": epoch, "highest": highest, "operators": operators, "sources": sources}
+        files.replace(path / "manifest.json", [json.dumps(manifest, indent=1).encode()])
+        return cls(path)
+
+    def checkpoints(self, operator: str) -> list[Checkpoint]:
+        numbers = self.manifest["operators"].get(operator)
+        if numbers is None:
+            raise Misuse(f"the savepoint has no state of an operator {operator!r}")
+        return [whole(self.store, PartitionId(operator, number), 0) for number in numbers]
+
+    def prepare(self, graph: Graph, store: DirectoryStore) -> Journal:
+        """Fill a new job's store, and give it its first journal."""
+        after = int(self.manifest["highest"])
+        journal = first_journal(graph, after=after)
+        for entry in journal.entries.values():
+            kind = graph.nodes[entry.partition.operator].kind
+            if kind == "operator":
+                saved = self.checkpoints(entry.partition.operator)
+                store.perform(PutCheckpoint(0, _cut(saved, entry.partition, entry.key_range, after)))
+            elif kind == "source":
+                self._place_source(graph, store, entry.partition, entry.key_range, after)
+        store.perform(SwapJournal(0, 0, journal))
+        return journal
+
+    def _place_source(
+        self, graph: Graph, store: DirectoryStore, partition: PartitionId, key_range: KeyRange, after: int
+    ) -> None:
+        saved = self.manifest["sources"].get(partition.operator)
+        if saved is None:
+            raise Misuse(f"the savepoint has no source {partition.operator!r}")
+        intake = graph.nodes[partition.operator].make()
+        lows = [r.low for r in split_buckets(intake.splits)]
+        splits = {
+            str(split): [known[1], known[1], *known[2:]]
+            for split, known in ((int(s), k) for s, k in saved["splits"].items())
+            if split < len(lows) and lows[split] in key_range
+        }
+        record = {
+            "after": after - 1,
+            "now": saved["now"],
+            "watermark": saved["watermark"],
+            "ended": False,
+            "digest": 0,
+            "rows": 0,
+            "splits": splits,
+        }
+        store.perform(Append(0, partition, FIRST, after, record))
+
+
+def whole(store: Any, partition: PartitionId, upto: int) -> Checkpoint:
+    """One full checkpoint out of a chain."""
+    reply = store.perform(LoadCheckpoints(0, partition, upto))
+    if reply is None or reply.error or not reply.value:
+        raise DataLoss(f"checkpoint {upto or ''} of {partition} cannot be read: {reply and reply.error}")
+    chain: list[Checkpoint] = reply.value[0]
+    states = [c.state for c in chain if isinstance(c.state, ArrowState)]
+    return with_fields(chain[-1], parent=0, version=1, state=compact(states), buffers={}, generation=FIRST)
+
+
+def source_positions(store: Any, journal: Journal, source: str, epoch: int) -> dict[str, Any]:
+    """Where every split of a source stood after this epoch."""
+    splits: dict[str, list[Any]] = {}
+    now_ms, watermark = 0, None
+    for entry in journal.of(source):
+        reply = store.perform(ReadLog(0, entry.partition))
+        records = [record for at, record in (reply.value if reply else ()) if at <= epoch]
+        if records:
+            splits.update(records[-1]["splits"])
+            now_ms = max(now_ms, records[-1]["now"])
+            mark = records[-1]["watermark"]
+            watermark = mark if watermark is None else min(watermark, mark)
+    return {"splits": splits, "now": now_ms, "watermark": watermark}
+
+
+def _cut(saved: list[Checkpoint], partition: PartitionId, key_range: KeyRange, after: int) -> Checkpoint:
+    parts = [c.state.part(key_range) for c in saved if isinstance(c.state, ArrowState)]
+    newest = saved[0]
+    counts: dict[str, int] = {}
+    return Checkpoint(
+        partition,
+        FIRST,
+        key_range,
+        1,
+        0,
+        after,
+        newest.now_ms,
+        newest.watermark,
+        False,
+        compact([p for p in parts if isinstance(p, ArrowState)]),
+        {},
+        {},
+        counts,
+    )

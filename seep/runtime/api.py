@@ -1,0 +1,137 @@
+"""The REST face of a running job: loopback only, with a bearer token that only this user can read.
+
+A web page in the user's browser can reach loopback too, so besides the token the Host and Origin of a request must be
+loopback. The routes are the command line's verbs; what they do is behind `JobControl`.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import uvicorn
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+
+from seep.errors import Misuse, Retry, SeepError
+from seep.runtime.stores.files import Files
+
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+class JobControl(Protocol):
+    """What can be asked of a running job. Answers are JSON-able; a wrong request raises Misuse."""
+
+    def status(self) -> dict[str, Any]: ...
+
+    def scale(self, operator: str, count: int) -> dict[str, Any]: ...
+
+    def kill(self, operator: str, index: int) -> dict[str, Any]: ...
+
+    def savepoint(self, name: str) -> dict[str, Any]: ...
+
+    def audit(self) -> dict[str, Any]: ...
+
+    def stop(self, drain: bool) -> dict[str, Any]: ...
+
+
+class Scale(BaseModel):
+    operator: str
+    count: int = Field(ge=1, le=4096)
+
+
+class Kill(BaseModel):
+    operator: str
+    index: int = Field(ge=0)
+
+
+class Savepoint(BaseModel):
+    name: str = Field(min_length=1, max_length=100)
+
+
+class Stop(BaseModel):
+    drain: bool = False
+
+
+def create_app(control: JobControl, token: str) -> FastAPI:
+    app = FastAPI(title="seep", openapi_url=None)
+
+    @app.middleware("http")
+    async def guard(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
+        origin = request.headers.get("origin")
+        if not _is_loopback(f"//{request.headers.get('host', '')}") or (origin and not _is_loopback(origin)):
+            return JSONResponse({"error": "only from this machine"}, 403)
+        given = request.headers.get("authorization", "")
+        if not secrets.compare_digest(given.encode(), f"Bearer {token}".encode()):
+            return JSONResponse({"error": "a bearer token is needed"}, 401)
+        return await go_on(request)
+
+    @app.exception_handler(SeepError)
+    async def explain(_: Request, error: SeepError) -> Response:
+        status = 400 if isinstance(error, Misuse) else 503 if isinstance(error, Retry) else 500
+        return JSONResponse({"error": str(error)}, status)
+
+    @app.get("/status")
+    def status() -> dict[str, Any]:
+        return control.status()
+
+    @app.post("/scale")
+    def scale(body: Scale) -> dict[str, Any]:
+        return control.scale(body.operator, body.count)
+
+    @app.post("/kill")
+    def kill(body: Kill) -> dict[str, Any]:
+        return control.kill(body.operator, body.index)
+
+    @app.post("/savepoint")
+    def savepoint(body: Savepoint) -> dict[str, Any]:
+        return control.savepoint(body.name)
+
+    @app.get("/audit")
+    def audit() -> dict[str, Any]:
+        return control.audit()
+
+    @app.post("/stop")
+    def stop(body: Stop) -> dict[str, Any]:
+        return control.stop(body.drain)
+
+    return app
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return urlsplit(address).hostname in LOOPBACK
+    except ValueError:
+        return False
+
+
+class ApiServer:
+    """Serves in a thread until closed; writes where (`api`) and the token (`token`) into the job directory."""
+
+    def __init__(self, job_path: Path, control: JobControl) -> None:
+        token = secrets.token_urlsafe(32)
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.address = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        files = Files(sync=False)
+        files.replace(job_path / "token", [token.encode()])
+        files.replace(job_path / "api", [self.address.encode()])
+        config = uvicorn.Config(create_app(control, token), log_level="warning", access_log=False)
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [self._socket]}, name="seep-api", daemon=True
+        )
+        self._path = job_path
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+        self._socket.close()
+        for name in ("api", "token"):
+            (self._path / name).unlink(missing_ok=True)

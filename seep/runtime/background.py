@@ -1,0 +1,88 @@
+"""What blocks (the disk, a sink's outside) happens on background threads; answers come back to the one loop.
+
+Appends to epoch logs hold back the announcement of epochs, so they never wait behind a checkpoint of many megabytes:
+each kind of work has threads of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from seep.partition.contract import Outlet
+from seep.protocol.effects import (
+    DropCheckpoints,
+    FindCheckpoint,
+    LoadCheckpoints,
+    Publish,
+    Published,
+    PutCheckpoint,
+    StoreReply,
+)
+from seep.runtime.stores.base import Store, StoreEffect
+
+LOG_THREADS = 4
+CHECKPOINT_THREADS = 2
+PUBLISH_RETRY_SECONDS = 0.5
+
+
+class Background:
+    """Performs effects off the loop. `wake` is called from its threads whenever an answer is ready."""
+
+    def __init__(self, store: Store, wake: Callable[[], None]) -> None:
+        self._store = store
+        self._wake = wake
+        self._answers: deque[StoreReply | Published] = deque()
+        self._logs = ThreadPoolExecutor(LOG_THREADS, "seep-log")
+        self._checkpoints = ThreadPoolExecutor(CHECKPOINT_THREADS, "seep-checkpoint")
+        self._publishing = ThreadPoolExecutor(1, "seep-publish")
+        self._closing = threading.Event()
+        self.publish_failures = 0
+        self.broken: list[BaseException] = []
+        """Errors that no answer stands for: defects, to be raised in the loop."""
+
+    def perform(self, effect: StoreEffect) -> None:
+        large = isinstance(effect, PutCheckpoint | LoadCheckpoints | FindCheckpoint | DropCheckpoints)
+        (self._checkpoints if large else self._logs).submit(self._run, lambda: self._store.perform(effect))
+
+    def publish(self, outlet: Outlet, effect: Publish) -> None:
+        """In the order of the calls, each until it works: a sink's outside may be down for a while."""
+        self._publishing.submit(self._run, lambda: self._publish(outlet, effect))
+
+    def answers(self) -> list[StoreReply | Published]:
+        """What has been answered since the last call. Raises what broke."""
+        if self.broken:
+            raise self.broken[0]
+        found = []
+        while self._answers:
+            found.append(self._answers.popleft())
+        return found
+
+    def close(self) -> None:
+        """Finish what has begun."""
+        self._closing.set()
+        for pool in (self._logs, self._checkpoints, self._publishing):
+            pool.shutdown(wait=True, cancel_futures=pool is self._publishing)
+
+    def _run(self, work: Callable[[], StoreReply | Published | None]) -> None:
+        try:
+            answer = work()
+        except Exception as error:
+            self.broken.append(error)
+            self._wake()
+            return
+        if answer is not None:
+            self._answers.append(answer)
+            self._wake()
+
+    def _publish(self, outlet: Outlet, effect: Publish) -> Published | None:
+        while True:
+            try:
+                upto = outlet.publish(effect.epoch, effect.record, effect.ended)
+                return Published(effect.partition, upto)
+            except OSError:
+                self.publish_failures += 1
+                if self._closing.wait(PUBLISH_RETRY_SECONDS):
+                    return None

@@ -1,0 +1,68 @@
+"""The verbs on a running job, in the words users know: operators and positions, not ids and generations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from seep.control.requests import ScaleTo, StopFlow
+from seep.errors import Misuse
+from seep.protocol.journal import LIVE
+from seep.runtime.controller import ControllerHost
+
+
+class HostControl:
+    """`JobControl`'s part that needs nothing but the controller's host."""
+
+    def __init__(self, flow: str, host: ControllerHost) -> None:
+        self.flow = flow
+        self.host = host
+
+    def status(self) -> dict[str, Any]:
+        view = self.host.view
+        operators: dict[str, Any] = {}
+        for name in self.host.machine.graph.nodes:
+            entries = [e for e in view.journal.of(name) if e.role == LIVE]
+            operators[name] = [
+                {
+                    "partition": str(entry.partition),
+                    "buckets": [entry.key_range.low, entry.key_range.high],
+                    "worker": entry.worker,
+                    "epoch": status.epoch if status else None,
+                    "ended": bool(status and status.ended),
+                    "statistics": dict(status.statistics) if status else {},
+                }
+                for entry in entries
+                for status in [view.statuses.get(entry.partition)]
+            ]
+        return {
+            "flow": self.flow,
+            "outcome": self.host.outcome or "running",
+            "report": self.host.report,
+            "journal_version": view.journal.version,
+            "replaces": len(view.journal.replaces),
+            "workers": list(view.workers),
+            "operators": operators,
+        }
+
+    def scale(self, operator: str, count: int) -> dict[str, Any]:
+        node = self.host.machine.graph.nodes[self._known(operator)]
+        if not node.minimum <= count <= node.maximum:
+            raise Misuse(f"{operator} may have {node.minimum} to {node.maximum} partitions, not {count}")
+        self.host.request(ScaleTo(operator, count))
+        return {"operator": operator, "count": count}
+
+    def kill(self, operator: str, index: int) -> dict[str, Any]:
+        live = self.host.view.journal.live(self._known(operator))
+        if not 0 <= index < len(live):
+            raise Misuse(f"{operator} has {len(live)} partitions, counted from 0; there is no {operator}/{index}")
+        return {"partition": str(live[index].partition), "worker": self.host.kill(live[index].partition)}
+
+    def stop(self, drain: bool) -> dict[str, Any]:
+        self.host.request(StopFlow("drain" if drain else "stop"))
+        return {"flow": self.flow, "stopping": "drain" if drain else "stop"}
+
+    def _known(self, operator: str) -> str:
+        nodes = self.host.machine.graph.nodes
+        if operator not in nodes:
+            raise Misuse(f"no operator {operator!r}; there are: {', '.join(nodes)}")
+        return operator

@@ -1,0 +1,172 @@
+"""The controller's host: one loop around the pure controller, with the store, the transport and a backend.
+
+It runs in a thread of the user's process or in a process of its own. A worker is lost when its connection closes or
+its process ends, whichever is seen first. A controller that is started again on the same job reads the journal,
+takes a higher term and adopts the workers that report to it; the old one, if it still lives, finds itself deposed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass
+
+from seep.control.controller import Controller
+from seep.control.requests import Request, WorkerLost
+from seep.model.ids import CONTROLLER, PartitionId
+from seep.protocol import wire
+from seep.protocol.effects import Effect, Publish, ReleaseWorker, Send, WantWorkers
+from seep.protocol.journal import Journal
+from seep.protocol.messages import Hello, Report, Status
+from seep.runtime.background import Background
+from seep.runtime.clock import now_ms
+from seep.runtime.job import JobDirectory
+from seep.runtime.slots import Backend
+
+TICK_MS = 10.0
+RESTOCK_MS = 250.0
+
+FINISHED = "finished"
+STOPPED = "stopped"
+DEPOSED = "deposed"
+FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What others may see of the controller: whole values, replaced and never changed."""
+
+    journal: Journal
+    statuses: dict[PartitionId, Status]
+    workers: tuple[str, ...]
+    decisions: tuple[tuple[float, str], ...]
+
+
+class ControllerHost:
+    def __init__(self, job: JobDirectory, backend: Backend, workers: int) -> None:
+        graph, settings = job.code()
+        self.job = job
+        self.backend = backend
+        self.machine = Controller(graph, settings, workers)
+        self.store = job.store()
+        self.transport = job.transport(CONTROLLER)
+        self.background = Background(self.store, self.transport.wake)
+        self.outcome = ""
+        """Why the loop ended: finished, stopped, deposed, or failed."""
+        self.report = ""
+        """With ``failed``: what happened."""
+        self.rejected = 0
+        self.view = View(Journal(), {}, (), ())
+        self.ended = threading.Event()
+        self._requests: deque[Request] = deque()
+        self._wanted = 0
+        self._wanted_ms = 0.0
+        self._abandoned = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    # --- from any thread ---------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Run in a thread of its own."""
+        self._thread = threading.Thread(target=self.run, name="seep-controller", daemon=True)
+        self._thread.start()
+
+    def request(self, request: Request) -> None:
+        self._requests.append(request)
+        self.transport.wake()
+
+    def kill(self, partition: PartitionId) -> str:
+        """SIGKILL the worker that runs this partition; its id, or nothing when none does."""
+        entry = self.view.journal.entries.get(partition)
+        if entry is None or not entry.worker:
+            return ""
+        self.backend.kill(entry.worker)
+        return entry.worker
+
+    def partition(self, operator: str, index: int) -> PartitionId:
+        """The operator's live partition at this position in key-range order."""
+        return self.view.journal.live(operator)[index].partition
+
+    def wait(self, timeout_seconds: float | None = None) -> bool:
+        """Until the loop has ended; False when the time is up first."""
+        ended = self.ended.wait(timeout_seconds)
+        if ended and self._thread is not None:
+            self._thread.join()
+        return ended
+
+    def abandon(self) -> None:
+        """Vanish without a word, as in a crash: the workers stay and keep working."""
+        self._abandoned.set()
+        self.transport.wake()
+
+    # --- the loop ----------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        try:
+            while not self._abandoned.is_set() and not self.outcome:
+                self._round()
+        except Exception as error:
+            # The loop is over and no one else will say so: those who wait are told why.
+            self.outcome, self.report = FAILED, f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            self._end()
+
+    def _round(self) -> None:
+        machine = self.machine
+        for sender, parts in self.transport.poll(TICK_MS):
+            try:
+                message = wire.decode(parts)
+            except wire.ProtocolError:
+                self.rejected += 1
+                continue
+            # A worker speaks for itself only.
+            if isinstance(message, Hello | Report) and message.worker == sender:
+                self._perform(machine.handle(message, now_ms()))
+        for worker in dict.fromkeys([*self.transport.lost(), *self.backend.events()]):
+            self._perform(machine.handle(WorkerLost(worker), now_ms()))
+        for answer in self.background.answers():
+            self._perform(machine.handle(answer, now_ms()))  # type: ignore[arg-type]
+        while self._requests:
+            self._perform(machine.handle(self._requests.popleft(), now_ms()))
+        self._perform(machine.tick(now_ms()))
+        if now_ms() - self._wanted_ms > RESTOCK_MS:
+            # Those that ended since are started anew; not at once, so that a worker that cannot start does not spin.
+            self._perform([WantWorkers(self._wanted)])
+        self.view = View(machine.journal, dict(machine.statuses), tuple(machine.heard), tuple(machine.decisions))
+        self._judge()
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Send():
+                    self.transport.send(effect.to, wire.encode(effect.message), wire.lane(effect.message))
+                case WantWorkers():
+                    self._wanted, self._wanted_ms = effect.count, now_ms()
+                    self.backend.want(effect.count)
+                case ReleaseWorker():
+                    self.backend.release(effect.worker)
+                case Publish():
+                    raise TypeError("a controller has no sinks")
+                case _:
+                    self.background.perform(effect)
+
+    def _judge(self) -> None:
+        machine, stopping = self.machine, self.machine.journal.stopping
+        if machine.deposed:
+            self.outcome = DEPOSED
+        elif machine.finished:
+            self.outcome = FINISHED
+        elif stopping == "stop":
+            self.outcome = STOPPED
+        elif stopping and stopping != "drain":
+            self.outcome, self.report = FAILED, stopping
+
+    def _end(self) -> None:
+        self.background.close()
+        self.transport.close()
+        if self.outcome in (FINISHED, STOPPED, FAILED):
+            self.backend.close()
+        else:
+            self.backend.detach()
+        self.ended.set()

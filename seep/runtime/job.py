@@ -1,0 +1,110 @@
+"""The directory of a running job: everything its processes need to find and to trust each other.
+
+    key        32 random bytes, 0600: proves membership, signs what is saved
+    code       the graph and its settings, cloudpickled
+    plan       sealed by the key: the digest of `code`
+    store/     checkpoints, logs, journal        sockets/   where processes listen
+    workers/   WORKER.json (process id, metrics port), WORKER.log
+
+Code is unpickled only when its digest stands in the sealed plan: whoever can write files but does not have the key
+cannot make a worker run anything. Secrets are read from here, never passed in arguments.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from seep.model.settings import Settings
+from seep.partition.contract import Graph
+from seep.runtime.stores.directory import DirectoryStore
+from seep.runtime.stores.files import Files, escape
+from seep.runtime.transport import Transport
+from seep.state.codec import PLAN, DamagedError, decode_value, encode_value
+
+
+def jobs_home() -> Path:
+    """Where flows keep their state unless told otherwise: one directory for each flow, by its name."""
+    return Path(os.environ.get("SEEP_HOME", ".seep"))
+
+
+def job_path(flow: str) -> Path:
+    return jobs_home() / escape(flow)
+
+
+class JobDirectory:
+    """An existing job; `create` makes one."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path).absolute()
+        self.key = (self.path / "key").read_bytes()
+
+    @classmethod
+    def create(cls, path: Path | str, graph: Graph, settings: Settings) -> JobDirectory:
+        """Make the directory, or renew the code of a job that is to be resumed: its key and store stay."""
+        home = Path(path).absolute()
+        files = Files(sync=True)
+        for part in (home, home / "store", home / "sockets", home / "workers"):
+            files.make_directory(part)
+        home.chmod(0o700)
+        if not (home / "key").exists():
+            files.replace(home / "key", [secrets.token_bytes(32)])
+        job = cls(home)
+        code = cloudpickle.dumps((graph, settings))
+        files.replace(home / "code", [code])
+        files.replace(home / "plan", [encode_value(PLAN, {"code": hashlib.sha256(code).hexdigest()}, job.key)])
+        return job
+
+    def code(self) -> tuple[Graph, Settings]:
+        """The graph and settings, if the plan vouches for them."""
+        plan = decode_value(PLAN, (self.path / "plan").read_bytes(), self.key)
+        data = (self.path / "code").read_bytes()
+        if not secrets.compare_digest(plan["code"], hashlib.sha256(data).hexdigest()):
+            raise DamagedError(f"{self.path / 'code'} is not the code that the plan names")
+        graph, settings = cloudpickle.loads(data)
+        return graph, settings
+
+    def store(self) -> DirectoryStore:
+        return DirectoryStore(self.path / "store", self.key)
+
+    def transport(self, name: str) -> Transport:
+        return Transport(self.path / "sockets", name, self.key)
+
+    # --- who runs ----------------------------------------------------------------------------------------------
+
+    def log_path(self, worker: str) -> Path:
+        return self.path / "workers" / f"{escape(worker)}.log"
+
+    def register(self, worker: str, metrics_port: int) -> None:
+        process = os.getpid()
+        facts = {"worker": worker, "process": process, "began": process_began(process), "metrics_port": metrics_port}
+        Files(sync=False).replace(self._card(worker), [json.dumps(facts).encode()])
+
+    def unregister(self, worker: str) -> None:
+        self._card(worker).unlink(missing_ok=True)
+
+    def registered(self) -> dict[str, dict[str, Any]]:
+        """By worker: its process id and metrics port. A killed one may still be listed."""
+        cards = [json.loads(path.read_bytes()) for path in sorted((self.path / "workers").glob("*.json"))]
+        return {card["worker"]: card for card in cards}
+
+    def _card(self, worker: str) -> Path:
+        return self.path / "workers" / f"{escape(worker)}.json"
+
+
+def process_began(process: int) -> int:
+    """When a process started, in clock ticks since boot; 0 when it is not there (or only waits to be reaped).
+
+    Process ids are used again; together with this number one names a process for good.
+    """
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return 0 if fields[0] in "ZX" else int(fields[19])

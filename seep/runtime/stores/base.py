@@ -1,0 +1,87 @@
+"""What a store is to the host that performs store effects, and the chains of checkpoints every store answers with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from typing import Protocol, TypeVar
+
+from seep.protocol.effects import (
+    Append,
+    DropCheckpoints,
+    FenceStore,
+    FindCheckpoint,
+    LoadCheckpoints,
+    PutCheckpoint,
+    ReadJournal,
+    ReadLog,
+    StoreReply,
+    SwapJournal,
+    Truncate,
+)
+
+StoreEffect = (
+    FenceStore
+    | PutCheckpoint
+    | LoadCheckpoints
+    | FindCheckpoint
+    | DropCheckpoints
+    | Append
+    | ReadLog
+    | Truncate
+    | SwapJournal
+    | ReadJournal
+)
+
+FENCED = "fenced"
+EXISTS = "exists"
+FAILED = "failed"
+DAMAGED = "damaged"
+
+CHAINS_MAXIMUM = 2
+"""Restore falls back once: to the checkpoint before the newest. Trimming keeps what replay needs from there."""
+
+
+class Store(Protocol):
+    def perform(self, effect: StoreEffect) -> StoreReply | None:
+        """Do it, now, and answer (None for effects without an answer). Never raises for what the world does wrong:
+        the answer's `error` is then ``fenced``, ``exists``, ``failed`` or ``damaged``, its `value` may say more."""
+
+    def statistics(self) -> Mapping[str, int]: ...
+
+
+class Link(Protocol):
+    """One version of a partition's checkpoints: the whole, or its header."""
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def parent(self) -> int: ...
+
+
+Part = TypeVar("Part", bound=Link)
+
+
+def chains(versions: Iterable[int], read: Callable[[int], Part | None], upto: int) -> list[list[Part]]:
+    """The newest restorable points (at most two; `upto`: only that one), each as its chain, full one first.
+
+    Reads no more than it must: a version is asked for once, and None means that it is damaged.
+    """
+    known: dict[int, Part | None] = {}
+    there = set(versions)
+
+    def chain_to(version: int) -> list[Part] | None:
+        chain: list[Part] = []
+        while version:
+            if version not in known:
+                known[version] = read(version) if version in there else None
+            if (part := known[version]) is None:
+                return None
+            chain.append(part)
+            version = part.parent
+        return chain[::-1]
+
+    wanted = [upto] if upto else sorted(there, reverse=True)
+    found = (chain_to(version) for version in wanted)
+    return list(islice((chain for chain in found if chain), CHAINS_MAXIMUM))

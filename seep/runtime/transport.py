@@ -1,0 +1,267 @@
+"""Messages between the processes of one host, over Unix sockets in a private directory.
+
+Every process listens at a path derived from its name, so nobody needs discovery; to send, it connects, once for each
+lane. A connection carries messages one way, so there is no race of two processes connecting to each other. Plain
+sockets and not ZeroMQ, because a closed connection is the failure detector: the kernel closes it the moment a
+process dies, and here it is seen by the next `poll` (see docs/decisions/0002-transport.md).
+
+One thread owns a Transport; only `wake` may be called from others. A message to a peer that is absent, or whose
+queue is full, is dropped and counted: the protocol asks again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import selectors
+import socket
+import stat
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from seep.runtime.handshake import HandshakeError
+from seep.runtime.link import Incoming, LinkClosedError, Outgoing
+from seep.state.ipc import Bytes
+
+CONTROL = 0
+DATA = 1
+
+QUEUE_BYTES_MAXIMUM = 1 << 30
+"""Per peer and lane; credits keep far below it."""
+HANDSHAKE_SECONDS = 5.0
+STRANGERS_MAXIMUM = 256
+"""Connections that have not proved the key yet."""
+_SOCKET_BUFFER_BYTES = 4 << 20
+
+
+class Transport:
+    def __init__(self, directory: Path | str, me: str, key: bytes) -> None:
+        self.me = me
+        self._key = key
+        self._directory = _private(Path(directory))
+        self._selector = selectors.DefaultSelector()
+        self._outgoing: dict[tuple[str, int], Outgoing] = {}
+        self._incoming: dict[str, set[Incoming]] = {}
+        self._strangers: dict[Incoming | Outgoing, float] = {}
+        self._lost: dict[str, None] = {}
+        self._control: list[tuple[str, list[Any]]] = []
+        self._data: list[tuple[str, list[Any]]] = []
+        self._counts = {"sent": 0, "received": 0, "dropped": 0, "refused": 0}
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._wake_read.setblocking(False)
+        self._wake_write.setblocking(False)
+        self._selector.register(self._wake_read, selectors.EVENT_READ, None)
+        self._listener = self._listen()
+
+    # --- what hosts call ---------------------------------------------------------------------------------------
+
+    def send(self, to: str, parts: Sequence[Bytes], lane: int = CONTROL) -> None:
+        link = self._outgoing.get((to, lane)) or self._connect(to, lane)
+        if link is None or link.queued_bytes > QUEUE_BYTES_MAXIMUM:
+            self._counts["dropped"] += 1
+            return
+        idle = not link.wants_to_write
+        link.push(parts)
+        self._counts["sent"] += 1
+        # Write at once what the kernel takes; the rest goes when `poll` finds room.
+        if link.ready and idle:
+            self._drive(link, writing=True)
+
+    def poll(self, timeout_ms: float) -> list[tuple[str, list[Any]]]:
+        """What has arrived, control first; waits at most so long for something to happen."""
+        deadline = time.monotonic() + timeout_ms / 1000
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            if self._serve(left) or left == 0.0:
+                break
+        self._expel_strangers()
+        arrived = self._control + self._data
+        self._control, self._data = [], []
+        self._counts["received"] += len(arrived)
+        return arrived
+
+    def lost(self) -> list[str]:
+        """Peers with a connection that has closed since the last call."""
+        lost, self._lost = list(self._lost), {}
+        return lost
+
+    def connected(self, peer: str) -> bool:
+        return bool(self._incoming.get(peer)) or any(
+            link.ready for (name, _), link in self._outgoing.items() if name == peer
+        )
+
+    def wake(self) -> None:
+        """End a `poll` that waits. From any thread, also when the transport has just been closed."""
+        with contextlib.suppress(OSError):
+            self._wake_write.send(b"!")
+
+    def statistics(self) -> Mapping[str, int]:
+        return self._counts
+
+    def close(self) -> None:
+        """Hang up, after giving the kernel what it takes of the queues."""
+        for link in list(self._outgoing.values()):
+            self._drive(link, writing=True)
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.data, Incoming | Outgoing):
+                key.data.sock.close()
+        self._selector.close()
+        self._listener.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._address(self.me))
+        os.close(self._directory)
+        self._wake_read.close()
+        self._wake_write.close()
+
+    # --- connections -------------------------------------------------------------------------------------------
+
+    def _address(self, name: str) -> str:
+        # By the directory's descriptor: a socket's path may have 107 bytes, a job's directory more.
+        digest = hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
+        return f"/proc/self/fd/{self._directory}/{digest}"
+
+    def _listen(self) -> socket.socket:
+        listener = _unix_socket()
+        # A process killed before left its socket file; names are not used by two live processes.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._address(self.me))
+        listener.bind(self._address(self.me))
+        listener.listen(256)
+        self._selector.register(listener, selectors.EVENT_READ, listener)
+        return listener
+
+    def _connect(self, to: str, lane: int) -> Outgoing | None:
+        sock = _unix_socket()
+        try:
+            sock.connect(self._address(to))
+        except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
+            sock.close()
+            return None
+        link = Outgoing(sock, self.me, to, lane, self._key, secrets.token_bytes(32))
+        self._outgoing[to, lane] = link
+        self._strangers[link] = time.monotonic() + HANDSHAKE_SECONDS
+        self._selector.register(sock, selectors.EVENT_READ, link)
+        self._drive(link, writing=True)
+        return self._outgoing.get((to, lane))
+
+    def _accept(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                sock, _ = self._listener.accept()
+                if len(self._strangers) >= STRANGERS_MAXIMUM:
+                    self._counts["refused"] += 1
+                    sock.close()
+                    continue
+                _prepare(sock)
+                link = Incoming(sock, self.me, self._key, secrets.token_bytes(32))
+                self._strangers[link] = time.monotonic() + HANDSHAKE_SECONDS
+                self._selector.register(sock, selectors.EVENT_READ, link)
+
+    def _serve(self, timeout_seconds: float) -> bool:
+        """Serve what is ready. True when the caller has something to look at."""
+        woken = False
+        for key, events in self._selector.select(timeout_seconds):
+            link = key.data
+            if link is None:
+                with contextlib.suppress(BlockingIOError):
+                    self._wake_read.recv(4096)
+                woken = True
+            elif isinstance(link, socket.socket):
+                self._accept()
+            elif isinstance(link, Incoming):
+                self._receive(link)
+            else:
+                if events & selectors.EVENT_WRITE:
+                    self._drive(link, writing=True)
+                if events & selectors.EVENT_READ and link.sock.fileno() >= 0:
+                    self._drive(link, writing=False)
+        return woken or bool(self._control or self._data or self._lost)
+
+    def _receive(self, link: Incoming) -> None:
+        stranger = link.caller is None
+        try:
+            messages = link.read()
+        except (LinkClosedError, HandshakeError, OSError):
+            self._end(link)
+            return
+        if link.caller is None:
+            return
+        if stranger:
+            self._strangers.pop(link, None)
+            self._incoming.setdefault(link.caller.name, set()).add(link)
+        lane = self._control if link.caller.lane == CONTROL else self._data
+        lane.extend((link.caller.name, message) for message in messages)
+
+    def _drive(self, link: Outgoing, writing: bool) -> None:
+        try:
+            if writing:
+                link.write()
+            else:
+                link.read()
+        except (LinkClosedError, HandshakeError):
+            self._end(link)
+            return
+        if link.ready:
+            self._strangers.pop(link, None)
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.wants_to_write else 0)
+        if self._selector.get_key(link.sock).events != events:
+            self._selector.modify(link.sock, events, link)
+
+    def _end(self, link: Incoming | Outgoing) -> None:
+        """One connection has closed: so has its process, or it will connect anew. All its connections go."""
+        known = link.caller.name if isinstance(link, Incoming) and link.caller else None
+        if isinstance(link, Outgoing) and link.ready:
+            known = link.peer
+        self._drop(link)
+        if known is None:
+            self._counts["refused"] += 1
+            return
+        # What a dead peer sent before is read first: its connections end by themselves, each at its end.
+        for lane in (CONTROL, DATA):
+            if (other := self._outgoing.get((known, lane))) is not None:
+                self._drop(other)
+        self._lost[known] = None
+
+    def _drop(self, link: Incoming | Outgoing) -> None:
+        self._strangers.pop(link, None)
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(link.sock)
+        link.sock.close()
+        if isinstance(link, Outgoing):
+            if self._outgoing.get((link.peer, link.lane)) is link:
+                del self._outgoing[link.peer, link.lane]
+        elif link.caller is not None and link in (there := self._incoming.get(link.caller.name, set())):
+            there.discard(link)
+
+    def _expel_strangers(self) -> None:
+        if self._strangers:
+            now = time.monotonic()
+            for link in [s for s, until in self._strangers.items() if until < now]:
+                self._end(link)
+
+
+def _unix_socket() -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    _prepare(sock)
+    return sock
+
+
+def _prepare(sock: socket.socket) -> None:
+    sock.setblocking(False)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER_BYTES)
+
+
+def _private(directory: Path) -> int:
+    """A descriptor of the directory, made if need be; refused when others could enter it."""
+    with contextlib.suppress(FileExistsError):
+        directory.mkdir(mode=0o700)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    found = os.fstat(descriptor)
+    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        os.close(descriptor)
+        raise PermissionError(f"{directory} must belong to this user alone (mode 0700)")
+    return descriptor

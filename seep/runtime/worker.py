@@ -1,0 +1,152 @@
+"""A worker process: one loop around the pure machine.
+
+    arrived messages, answers from the background  ->  Worker.handle  ->  effects: sent, or given to the background
+    every few milliseconds                         ->  Worker.tick    ->  effects
+
+Only this thread touches the machine. A worker goes on working when the controller dies: it reports into the void
+until a new controller listens; only when nobody has listened for long does it end itself. It is started as
+``python -m seep.runtime.worker`` with SEEP_JOB (a directory) and SEEP_WORKER (its id) in the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from seep.model.ids import CONTROLLER
+from seep.partition.worker import Worker
+from seep.protocol import wire
+from seep.protocol.effects import Effect, Publish, ReleaseWorker, Send, WantWorkers
+from seep.runtime.background import Background
+from seep.runtime.clock import now_ms, wall_ms
+from seep.runtime.exporter import Exporter
+from seep.runtime.job import JobDirectory
+
+TICK_MS = 2.0
+IDLE_TICK_MS = 10.0
+"""Of a warm worker that runs no partition yet."""
+SNAPSHOT_MS = 500.0
+ORPHAN_MS = 30_000.0
+"""Without a controller for this long, a worker ends itself."""
+
+
+class WorkerHost:
+    def __init__(self, job: JobDirectory, worker: str) -> None:
+        graph, settings = job.code()
+        self.job = job
+        self.worker = worker
+        self.machine = Worker(worker, graph, settings)
+        self.store = job.store()
+        self.transport = job.transport(worker)
+        self.background = Background(self.store, self.transport.wake)
+        self.exporter = Exporter(worker)
+        self.stopping = False
+        self.busy_ms = 0.0
+        self.rejected = 0
+        """Messages that were none."""
+        self._ticked_ms = 0.0
+        self._snapshot_ms = 0.0
+        self._controller_ms = now_ms()
+
+    def run(self) -> None:
+        """Until told to stop."""
+        self.job.register(self.worker, self.exporter.serve())
+        try:
+            timeout_ms = 0.0
+            while not self.stopping and not self.machine.stopped:
+                timeout_ms = self._round(timeout_ms)
+        finally:
+            self.background.close()
+            self.transport.close()
+            self.job.unregister(self.worker)
+
+    def stop(self, *_: object) -> None:
+        self.stopping = True
+        self.transport.wake()
+
+    def _round(self, timeout_ms: float) -> float:
+        """One turn of the loop; how long the next one may wait."""
+        arrived = self.transport.poll(timeout_ms)
+        began_ms = now_ms()
+        for _, parts in arrived:
+            try:
+                message = wire.decode(parts)
+            except wire.ProtocolError:
+                self.rejected += 1
+                continue
+            self._perform(self.machine.handle(message, now_ms()))
+        for answer in self.background.answers():
+            self._perform(self.machine.handle(answer, now_ms()))
+        at_work = False
+        tick_ms = TICK_MS if self.machine.partitions else IDLE_TICK_MS
+        if now_ms() - self._ticked_ms >= tick_ms:
+            self._ticked_ms = now_ms()
+            effects = self.machine.tick(self._ticked_ms, wall_ms())
+            at_work = bool(effects)
+            self._perform(effects)
+        self._look_around(now_ms())
+        if arrived or at_work:
+            self.busy_ms += now_ms() - began_ms
+        return max(0.0, self._ticked_ms + tick_ms - now_ms())
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Send():
+                    self.transport.send(effect.to, wire.encode(effect.message), wire.lane(effect.message))
+                case Publish():
+                    partition = self.machine.partitions.get(effect.partition)
+                    outlet = getattr(partition, "outlet", None)
+                    if outlet is not None:
+                        self.background.publish(outlet, effect)
+                case WantWorkers() | ReleaseWorker():
+                    raise TypeError(f"a worker asked for {effect}: only the controller may")
+                case _:
+                    self.background.perform(effect)
+
+    def _look_around(self, at_ms: float) -> None:
+        self.transport.lost()  # peers come back by themselves, or the controller says who took over
+        if self.transport.connected(CONTROLLER):
+            self._controller_ms = at_ms
+        elif at_ms - self._controller_ms > ORPHAN_MS:
+            print(f"{self.worker}: no controller for {ORPHAN_MS / 1000:.0f} s, stopping", file=sys.stderr)
+            self.stopping = True
+        if at_ms - self._snapshot_ms > SNAPSHOT_MS:
+            self._snapshot_ms = at_ms
+            self.exporter.update(self._numbers())
+
+    def _numbers(self) -> dict[str, dict[str, float]]:
+        own: dict[str, float] = {
+            "busy_seconds": self.busy_ms / 1000,
+            "cpu_seconds": time.process_time(),
+            "rejected_messages": self.rejected,
+            "publish_failures": self.background.publish_failures,
+        }
+        own |= {f"transport_{name}": number for name, number in self.transport.statistics().items()}
+        own |= {f"store_{name}": number for name, number in self.store.statistics().items()}
+        own |= self.machine.statistics()
+        numbers = {"": own}
+        for partition_id, partition in self.machine.partitions.items():
+            status = partition.status()
+            numbers[str(partition_id)] = {
+                "epoch": status.epoch,
+                "durable_epoch": status.durable_epoch,
+                "checkpoints": status.own_checkpoints,
+                **status.statistics,
+            }
+        return numbers
+
+
+def run_worker(job_path: Path | str, worker: str) -> None:
+    """The life of a worker process, from a fresh start or a fork."""
+    host = WorkerHost(JobDirectory(job_path), worker)
+    signal.signal(signal.SIGTERM, host.stop)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is the controller's to decide on
+    host.run()
+
+
+if __name__ == "__main__":
+    run_worker(os.environ["SEEP_JOB"], os.environ["SEEP_WORKER"])

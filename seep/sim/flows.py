@@ -1,0 +1,67 @@
+"""The flows that are run in the simulator: small, but every shape the protocol has rules for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+from seep.partition.contract import Edge, Graph, Node
+from seep.sim.light import Chained, LightIntake, LightOutlet, Timed, Windowed, by_key, local
+
+
+class _Builder:
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.nodes: dict[str, tuple[str, Callable[..., object]]] = {}
+        self.edges: list[Edge] = []
+
+    def node(self, name: str, kind: str, make: Callable[..., object], *inputs: str) -> str:
+        self.nodes[name] = (kind, make)
+        for port, source in enumerate(inputs):
+            self.edges.append(Edge(f"{source}>{name}", source, name, port))
+        return name
+
+    def source(self, name: str, rows: int) -> str:
+        splits = self.random.choice((1, 2, 3))
+        salt, keys = self.random.randrange(1000), self.random.choice((2, 5, 40))
+        return self.node(name, "source", partial(LightIntake, salt, splits, max(4, rows // splits), keys))
+
+    def sink(self, name: str, *inputs: str) -> str:
+        return self.node(name, "sink", LightOutlet, *inputs)
+
+    def graph(self) -> Graph:
+        nodes: dict[str, Node] = {}
+        for name, (kind, make) in self.nodes.items():
+            targets = [e for e in self.edges if e.source == name]
+            routes = {e.name: local if self.nodes[e.target][0] == "sink" else by_key for e in targets}
+            made = make if kind == "sink" else partial(make, routes=routes)
+            start = 1 if kind == "sink" else self.random.choice((1, 1, 2))
+            nodes[name] = Node(name, kind, made, start=start)
+        return Graph(nodes, tuple(self.edges))
+
+
+def draw_flow(random: Random, rows: int) -> tuple[str, Graph]:
+    """A flow by the seed: its shape's name and its graph."""
+    b = _Builder(random)
+    keys = random.choice((3, 17, 60))
+    chained = partial(Chained, keys=keys)
+    shape = random.choice(("chain", "rekey", "two-inputs", "diamond", "windows", "timers"))
+    if shape == "chain":
+        b.sink("out", b.node("a", "operator", chained, b.source("s", rows)))
+    elif shape == "rekey":
+        a = b.node("a", "operator", chained, b.source("s", rows))
+        b.sink("out", b.node("b", "operator", chained, a))
+    elif shape == "two-inputs":
+        b.sink("out", b.node("a", "operator", chained, b.source("s", rows // 2), b.source("t", rows // 2)))
+    elif shape == "diamond":
+        s = b.source("s", rows // 2)
+        a, c = b.node("a", "operator", chained, s), b.node("b", "operator", Timed, s)
+        b.sink("out", b.node("c", "operator", chained, a, c))
+    elif shape == "windows":
+        a = b.node("a", "operator", chained, b.source("s", rows))
+        b.sink("out", b.node("w", "operator", Windowed, a))
+    else:
+        w = b.node("w", "operator", Windowed, b.source("s", rows // 2), b.source("t", rows // 2))
+        b.sink("out", b.node("z", "operator", Timed, w), w)
+    return shape, b.graph()

@@ -1,0 +1,213 @@
+"""Light rows for the simulator: the same contract as Arrow batches, on tuples of ints, hundreds of times cheaper.
+
+A row is ``(key, value, time_us)``. The operators are chosen to notice: a fold that is sensitive to the order of its
+rows, after a re-key; event-time windows; timers on epoch time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from seep.model.epoch import Moment
+from seep.model.ids import BEGINNING, BUCKETS, KeyRange
+from seep.partition.contract import Reading, split_buckets
+
+Row = tuple[int, int, int]
+Item = tuple[int, Row]
+"""(bucket, row)"""
+
+WINDOW_US = 40_000
+
+
+def bucket_of(key: int) -> int:
+    return (key * 2_654_435_761 >> 7) % BUCKETS
+
+
+@dataclass(frozen=True, slots=True)
+class LightBatch:
+    items: tuple[Item, ...]
+
+    @property
+    def rows(self) -> int:
+        return len(self.items)
+
+    @property
+    def size_bytes(self) -> int:
+        return 32 * len(self.items)
+
+    def part(self, key_range: KeyRange) -> LightBatch:
+        low, high = key_range
+        return LightBatch(tuple(item for item in self.items if low <= item[0] < high))
+
+    def pieces(self, limit_rows: int) -> list[LightBatch]:
+        return [LightBatch(self.items[i : i + limit_rows]) for i in range(0, len(self.items), limit_rows)]
+
+    def concat(self, batches: Iterable[LightBatch]) -> LightBatch:
+        return LightBatch(tuple(item for batch in batches for item in batch.items))
+
+    def digest(self) -> int:
+        return sum(hash(item) & 0xFFFF_FFFF_FFFF for item in self.items) % 2**64
+
+
+@dataclass(frozen=True, slots=True)
+class LightState:
+    entries: tuple[tuple[int, Any, Any], ...]
+    """(bucket, key, value); a value of None deletes."""
+
+    @property
+    def size_bytes(self) -> int:
+        return 32 * len(self.entries)
+
+    def part(self, key_range: KeyRange) -> LightState:
+        low, high = key_range
+        return LightState(tuple(entry for entry in self.entries if low <= entry[0] < high))
+
+
+Route = Callable[[Item], int]
+"""(origin bucket, row) -> target bucket"""
+
+
+def by_key(item: Item) -> int:
+    return bucket_of(item[1][0])
+
+
+def local(item: Item) -> int:
+    return item[0]
+
+
+class LightLogic:
+    """Common to all: keyed state with dirty tracking, canonical order in, routed batches out."""
+
+    def __init__(self, routes: Mapping[str, Route]) -> None:
+        self.routes = routes
+        self.state: dict[Any, Any] = {}
+        self.dirty: dict[Any, None] = {}
+
+    def bucket(self, key: Any) -> int:
+        return bucket_of(key)
+
+    def put(self, key: Any, value: Any) -> None:
+        self.dirty[key] = None
+        if value is None:
+            self.state.pop(key, None)
+        else:
+            self.state[key] = value
+
+    def take(self, moment: Moment, inputs: Sequence[tuple[int, LightBatch]]) -> dict[str, LightBatch]:
+        items = [item for _, batch in inputs for item in batch.items]
+        items.sort(key=lambda item: item[0])
+        out = self.fold(moment, items)
+        out.sort(key=lambda item: item[0])
+        return {name: LightBatch(tuple((route(i), i[1]) for i in out)) for name, route in self.routes.items()} if out else {}
+
+    def fold(self, moment: Moment, items: list[Item]) -> list[Item]:
+        raise AssertionError("every operator folds")
+
+    def snapshot(self, full: bool) -> LightState:
+        keys = list(self.state) if full else list(self.dirty)
+        self.dirty.clear()
+        return LightState(tuple((self.bucket(key), key, self.state.get(key)) for key in keys))
+
+    def load(self, state: LightState) -> None:
+        for _, key, value in state.entries:
+            if value is None:
+                self.state.pop(key, None)
+            else:
+                self.state[key] = value
+
+    def statistics(self) -> dict[str, int]:
+        return {"keys": len(self.state)}
+
+
+class Chained(LightLogic):
+    """Order shows: each key's value is a running hash of all its rows so far. Emits under another key."""
+
+    def __init__(self, routes: Mapping[str, Route], keys: int) -> None:
+        super().__init__(routes)
+        self.keys = keys
+
+    def fold(self, moment: Moment, items: list[Item]) -> list[Item]:
+        out: list[Item] = []
+        for bucket, (key, value, time) in items:
+            known = (self.state.get(key, 7) * 1_000_003 + value * 31 + time) % 1_000_000_007
+            self.put(key, known)
+            out.append((bucket, (known % self.keys, known, time)))
+        return out
+
+
+class Windowed(LightLogic):
+    """Tumbling event-time windows: (key, sum) when the watermark passes; late rows come out at once, marked."""
+
+    def bucket(self, key: Any) -> int:
+        return bucket_of(key[0])
+
+    def fold(self, moment: Moment, items: list[Item]) -> list[Item]:
+        out: list[Item] = []
+        for bucket, (key, value, time) in items:
+            end = (time // WINDOW_US + 1) * WINDOW_US
+            if end <= moment.watermark_before:
+                out.append((bucket, (key, -value - 1, time)))
+            else:
+                self.put((key, end), self.state.get((key, end), 0) * 3 % 1_000_000_007 + value)
+        closing = sorted((self.bucket(k), k[1], k[0]) for k in self.state if k[1] <= moment.watermark)
+        for bucket, end, key in closing:
+            out.append((bucket, (key, self.state[key, end], end - 1)))
+            self.put((key, end), None)
+        return out
+
+
+class Timed(LightLogic):
+    """Timers on epoch time: a key that has been quiet for a while says how much it saw."""
+
+    def fold(self, moment: Moment, items: list[Item]) -> list[Item]:
+        out: list[Item] = []
+        for _, (key, value, time) in items:
+            seen, total, _ = self.state.get(key, (0, 0, 0))
+            self.put(key, (moment.now_ms + 25, total * 7 % 1_000_000_007 + value, time))
+        due = [k for k, (at, _, _) in self.state.items() if at <= moment.now_ms or moment.watermark >= 2**61]
+        for bucket, key in sorted((bucket_of(k), k) for k in due):
+            _, total, time = self.state[key]
+            out.append((bucket, (key + 1, total, time)))
+            self.put(key, None)
+        return out
+
+
+class LightIntake:
+    """Splits of a fixed number of rows; a row is a function of (source, split, position)."""
+
+    def __init__(self, salt: int, splits: int, rows: int, keys: int, routes: Mapping[str, Route]) -> None:
+        self.salt, self.splits, self.rows, self.keys, self.routes = salt, splits, rows, keys, routes
+        self.lateness_us = 15_000
+        self.idle_ms = None
+        self.origin = [r.low for r in split_buckets(splits)]
+
+    def row(self, split: int, index: int) -> Row:
+        noise = (index * 7919 + split * 104_729 + self.salt * 15_485_863) * 2_654_435_761 >> 5
+        return noise % self.keys, noise % 9973, index * 4_000 + (noise >> 9) % 20_000
+
+    def read(self, split: int, position: Any, until: Any, limit_rows: int, now_ms: int) -> Reading | None:
+        start = position or 0
+        end = until if until is not None else min(self.rows, start + max(1, min(limit_rows, 1 + (now_ms + split) % 5)))
+        if end <= start:
+            return Reading({}, start, 0, ended=True) if start >= self.rows else None
+        rows = [self.row(split, i) for i in range(start, end)]
+        items = [(self.origin[split], row) for row in rows]
+        outputs = {name: LightBatch(tuple((route(i), i[1]) for i in items)) for name, route in self.routes.items()}
+        return Reading(outputs, end, len(rows), max(r[2] for r in rows), ended=end >= self.rows)
+
+
+class LightOutlet:
+    """The committed record is the rows themselves, in canonical order."""
+
+    def encode(self, moment: Moment, inputs: Sequence[tuple[int, LightBatch]]) -> Any:
+        items = [item for _, batch in inputs for item in batch.items]
+        items.sort(key=lambda item: item[0])
+        return tuple(items) or None
+
+    def publish(self, epoch: int, record: Any, ended: bool) -> int:
+        return -1
+
+
+__all__ = ["BEGINNING", "Chained", "LightBatch", "LightIntake", "LightOutlet", "LightState", "Timed", "Windowed"]

@@ -1,0 +1,1 @@
+"""State as values: processing, buffer, routing, and the checkpoint that holds them together."""

@@ -1,0 +1,42 @@
+"""A checkpoint: everything a partition must have to go on after epoch τ, as one value.
+
+An incremental checkpoint names its parent version and holds only what changed since; a chain starts with a full
+one. Versions of a partition only grow, over all its generations, so a damaged version is never written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from seep.model.batch import Batch, State
+from seep.model.epoch import Progress
+from seep.model.ids import Generation, KeyRange, PartitionId
+
+
+@dataclass(frozen=True, slots=True)
+class Buffered:
+    """One epoch's output on one edge (an entry of β): its rows, uncut, and its announcement."""
+
+    progress: Progress
+    batches: tuple[Batch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    partition: PartitionId
+    generation: Generation
+    key_range: KeyRange
+    version: int
+    parent: int
+    """0: this one is full."""
+    epoch: int
+    now_ms: int
+    watermark: int
+    ended: bool
+    state: State | None
+    buffers: Mapping[str, tuple[Buffered, ...]] = field(default_factory=dict)
+    """By edge: the entries added since the parent (full: all of them)."""
+    trimmed: Mapping[str, Progress] = field(default_factory=dict)
+    """By edge: the announcement as of the newest entry that is gone."""
+    counts: Mapping[str, int] = field(default_factory=dict)

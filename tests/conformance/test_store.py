@@ -1,0 +1,312 @@
+"""One contract for every store: fences, checkpoints, logs, the journal; and what only files can suffer."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from seep.model.arrow import ArrowBatch, ArrowState
+from seep.model.epoch import Progress
+from seep.model.ids import EVERYTHING, FOREVER, Generation, KeyRange, PartitionId
+from seep.protocol.effects import (
+    Append,
+    DropCheckpoints,
+    FenceStore,
+    FindCheckpoint,
+    LoadCheckpoints,
+    PutCheckpoint,
+    ReadJournal,
+    ReadLog,
+    StoreReply,
+    SwapJournal,
+    Truncate,
+)
+from seep.protocol.journal import LIVE, Entry, Journal, Replace
+from seep.runtime.stores.base import Store, StoreEffect
+from seep.runtime.stores.directory import DirectoryStore
+from seep.runtime.stores.log import REWRITE_BYTES
+from seep.runtime.stores.memory import MemoryStore
+from seep.state.checkpoint import Buffered, Checkpoint
+
+KEY = b"k" * 32
+PART = PartitionId("count by ../store\u2192~.", 3)
+OLD, NEW = Generation(1, 1), Generation(2, 1)
+
+
+def checkpoint(version: int, parent: int = 0, generation: Generation = OLD, rows: int = 3) -> Checkpoint:
+    table = pa.record_batch(
+        {"__bucket": pa.array([7] * rows, pa.uint16()), "__key": [b"k"] * rows, "n": list(range(rows))}
+    )
+    batch = ArrowBatch(pa.record_batch({"a": list(range(rows))}), np.arange(rows, dtype=np.uint16))
+    progress = Progress(version, 5, 6, 2**64 - 1)
+    return Checkpoint(
+        PART, generation, EVERYTHING, version, parent, version * 10, 1, 2, False,
+        ArrowState({"t": table}), {"out": (Buffered(progress, (batch,)),)}, {"out": progress}, {"late": 1},
+    )  # fmt: skip
+
+
+def ask(store: Store, effect: StoreEffect) -> StoreReply:
+    reply = store.perform(effect)
+    assert reply is not None
+    assert reply.token == effect.token  # type: ignore[union-attr]
+    return reply
+
+
+def value(store: Store, effect: StoreEffect) -> Any:
+    reply = ask(store, effect)
+    assert reply.error == ""
+    return reply.value
+
+
+def log(store: Store) -> list[tuple[int, Any]]:
+    return [tuple(r) for r in value(store, ReadLog(9, PART))]
+
+
+def versions(store: Store, upto: int = 0) -> list[list[int]]:
+    return [[c.version for c in chain] for chain in value(store, LoadCheckpoints(9, PART, upto))]
+
+
+def put(store: Store, *checkpoints: Checkpoint) -> None:
+    for one in checkpoints:
+        assert value(store, PutCheckpoint(1, one)) is None
+
+
+class Contract:
+    """What every store must do."""
+
+    @pytest.fixture
+    def store(self) -> Store:
+        raise pytest.UsageError("each store's class makes its own")
+
+    def test_an_empty_store_answers_with_nothing(self, store: Store) -> None:
+        assert log(store) == []
+        assert versions(store) == []
+        assert value(store, ReadJournal(1)) is None
+        assert value(store, FindCheckpoint(1, PART)) is None
+
+    def test_a_checkpoint_comes_back_as_it_was(self, store: Store) -> None:
+        put(store, checkpoint(1))
+        [[found]] = value(store, LoadCheckpoints(2, PART))
+        assert isinstance(found.state, ArrowState)
+        saved = checkpoint(1).state
+        assert isinstance(saved, ArrowState)
+        assert found.state.tables["t"].equals(saved.tables["t"])
+        [buffered] = found.buffers["out"]
+        assert buffered.progress == checkpoint(1).buffers["out"][0].progress
+        assert buffered.batches[0].record.to_pydict() == {"a": [0, 1, 2]}  # type: ignore[attr-defined]
+        assert found.trimmed == checkpoint(1).trimmed
+        assert found.counts == {"late": 1}
+
+    def test_chains_newest_point_first_full_one_first(self, store: Store) -> None:
+        put(store, checkpoint(1), checkpoint(2, 1), checkpoint(3), checkpoint(4, 3), checkpoint(5, 4))
+        assert versions(store) == [[3, 4, 5], [3, 4]]
+        assert versions(store, upto=4) == [[3, 4]]
+        assert versions(store, upto=2) == [[1, 2]]
+        assert ask(store, LoadCheckpoints(9, PART, 9)).error == "damaged"
+        assert tuple(value(store, FindCheckpoint(1, PART))) == (5, 50)
+
+    def test_a_chain_without_its_parent_is_no_chain(self, store: Store) -> None:
+        put(store, checkpoint(3, 2))
+        assert ask(store, LoadCheckpoints(9, PART)).error == "damaged"
+        put(store, checkpoint(1))
+        assert versions(store) == [[1]]
+
+    def test_drop(self, store: Store) -> None:
+        put(store, checkpoint(1), checkpoint(2), checkpoint(3))
+        assert store.perform(DropCheckpoints(PART, OLD, 3, (1,))) is None
+        assert versions(store) == [[3], [1]]
+        store.perform(DropCheckpoints(PART, OLD, 2**62))
+        assert versions(store) == []
+
+    def test_a_lower_generation_is_fenced_from_everything(self, store: Store) -> None:
+        put(store, checkpoint(1))
+        value(store, Append(1, PART, OLD, 1, {"at": 5}))
+        value(store, FenceStore(1, PART, NEW))
+        value(store, FenceStore(1, PART, NEW))
+        assert ask(store, FenceStore(1, PART, OLD)).error == "fenced"
+        assert ask(store, PutCheckpoint(1, checkpoint(2))).error == "fenced"
+        assert ask(store, Append(1, PART, OLD, 2, {})).error == "fenced"
+        store.perform(DropCheckpoints(PART, OLD, 2**62))
+        store.perform(Truncate(PART, OLD, 2**62))
+        assert versions(store) == [[1]]
+        assert log(store) == [(1, {"at": 5})]
+        put(store, checkpoint(2, generation=NEW))
+        value(store, Append(1, PART, NEW, 2, {}))
+
+    def test_an_epoch_is_appended_once(self, store: Store) -> None:
+        value(store, Append(1, PART, OLD, 5, {"at": [1, "x", None]}))
+        assert ask(store, Append(1, PART, NEW, 5, {})).error == "exists"
+        assert ask(store, Append(1, PART, NEW, 4, {})).error == "exists"
+        value(store, Append(1, PART, NEW, 9, b"\x00rows"))
+        assert log(store) == [(5, {"at": [1, "x", None]}), (9, b"\x00rows")]
+
+    def test_truncate_forgets_all_but_the_newest(self, store: Store) -> None:
+        for epoch in (1, 2, 3):
+            value(store, Append(1, PART, OLD, epoch, epoch))
+        store.perform(Truncate(PART, OLD, 3))
+        assert log(store) == [(3, 3)]
+        store.perform(Truncate(PART, OLD, 100))
+        assert log(store) == [(3, 3)]
+        assert ask(store, Append(1, PART, OLD, 3, 0)).error == "exists"
+        value(store, Append(1, PART, OLD, 4, 4))
+        assert log(store) == [(3, 3), (4, 4)]
+
+    def test_the_journal_changes_only_from_what_was_seen(self, store: Store) -> None:
+        entry = Entry(PART, KeyRange(0, 9), 1, FOREVER, LIVE, OLD, "w1", ((PART, 4),), 40)
+        replace = Replace(1, "x", (PART,), (KeyRange(0, 4), KeyRange(4, 9)), True)
+        first = Journal(1, 1, {PART: entry}, (replace,), {"x": 2})
+        assert value(store, SwapJournal(1, 0, first)) == first
+        assert value(store, ReadJournal(2)) == first
+        assert value(store, SwapJournal(1, 0, Journal(1, 9))) == first
+        second = Journal(2, 1, stopping="drain")
+        assert value(store, SwapJournal(1, 1, second)) == second
+
+
+class TestMemory(Contract):
+    @pytest.fixture
+    def store(self) -> Store:
+        return MemoryStore()
+
+
+class TestDirectory(Contract):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> DirectoryStore:
+        return DirectoryStore(tmp_path / "store", KEY)
+
+    @pytest.fixture
+    def again(self, tmp_path: Path) -> Callable[[], DirectoryStore]:
+        return lambda: DirectoryStore(tmp_path / "store", KEY)
+
+    @staticmethod
+    def file(tmp_path: Path, name: str) -> Path:
+        [path] = (tmp_path / "store" / "partitions").glob(f"*/{name}")
+        return path
+
+    def test_another_process_sees_it_all(self, store: Store, again: Callable[[], DirectoryStore]) -> None:
+        put(store, checkpoint(1))
+        value(store, Append(1, PART, OLD, 1, "a"))
+        other = again()
+        assert versions(other) == [[1]]
+        value(other, Append(1, PART, OLD, 2, "b"))
+        assert ask(store, Append(1, PART, OLD, 2, "c")).error == "exists"
+        assert log(store) == [(1, "a"), (2, "b")]
+
+    @pytest.mark.parametrize("change", ["cut", "flip", "empty"])
+    def test_a_damaged_checkpoint_is_put_aside(self, store: Store, tmp_path: Path, change: str) -> None:
+        put(store, checkpoint(1), checkpoint(2))
+        path = self.file(tmp_path, "2.checkpoint")
+        data = bytearray(path.read_bytes())
+        if change == "flip":
+            data[len(data) // 2] ^= 1
+        path.write_bytes(data[:-9] if change == "cut" else b"" if change == "empty" else data)
+        assert versions(store) == [[1]]
+        assert store.statistics()["damaged_checkpoints"] == 1
+        assert versions(store) == [[1]]
+        assert self.file(tmp_path, "2.checkpoint.damaged").exists()
+        store.perform(DropCheckpoints(PART, OLD, 2))
+        assert ask(store, LoadCheckpoints(1, PART)).error == "damaged"
+        store.perform(DropCheckpoints(PART, OLD, 3))
+        assert versions(store) == []
+
+    def test_another_key_reads_nothing_and_moves_nothing(self, store: Store, tmp_path: Path) -> None:
+        put(store, checkpoint(1))
+        value(store, Append(1, PART, OLD, 1, "a"))
+        value(store, SwapJournal(1, 0, Journal(1)))
+        other = DirectoryStore(tmp_path / "store", b"x" * 32)
+        assert ask(other, LoadCheckpoints(1, PART)).error == "damaged"
+        assert ask(other, ReadLog(1, PART)).error == "damaged"
+        assert ask(other, ReadJournal(1)).error == "damaged"
+        assert versions(store) == [[1]]
+
+    @pytest.mark.parametrize("tail", [b"SEEP", b"\x00" * 40, b"SEEP" + b"\xff" * 60])
+    def test_a_torn_tail_is_cut(
+        self, store: Store, again: Callable[[], DirectoryStore], tmp_path: Path, tail: bytes
+    ) -> None:
+        value(store, Append(1, PART, OLD, 1, "a"))
+        with self.file(tmp_path, "log").open("ab") as file:
+            file.write(tail)
+        for store_now in (again(), store):
+            assert log(store_now) == [(1, "a")]
+        value(store, Append(1, PART, OLD, 2, "b"))
+        assert log(again()) == [(1, "a"), (2, "b")]
+
+    def test_every_cut_of_the_last_record_is_torn(self, store: Store, tmp_path: Path) -> None:
+        value(store, Append(1, PART, OLD, 1, "a"))
+        path = self.file(tmp_path, "log")
+        whole = path.stat().st_size
+        value(store, Append(1, PART, OLD, 2, "b"))
+        data = path.read_bytes()
+        for end in range(whole, len(data)):
+            path.write_bytes(data[:end])
+            assert log(DirectoryStore(tmp_path / "store", KEY)) == [(1, "a")]
+            assert path.stat().st_size == whole
+
+    def test_damage_before_a_whole_record_is_reported_never_skipped(
+        self, store: Store, again: Callable[[], DirectoryStore], tmp_path: Path
+    ) -> None:
+        for epoch in (1, 2, 3):
+            value(store, Append(1, PART, OLD, epoch, "a"))
+        path = self.file(tmp_path, "log")
+        data = path.read_bytes()
+        size = len(data) // 3
+        for at in (size + 9, size + 22, 2 * size - 3):
+            path.write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
+            assert ask(again(), ReadLog(1, PART)).error == "damaged"
+            assert ask(again(), Append(1, PART, OLD, 4, "x")).error == "damaged"
+
+    def test_a_mostly_dead_log_is_rewritten(self, store: Store, tmp_path: Path) -> None:
+        big = b"x" * (REWRITE_BYTES // 4)
+        for epoch in range(1, 7):
+            value(store, Append(1, PART, OLD, epoch, big))
+        store.perform(Truncate(PART, OLD, 6))
+        assert self.file(tmp_path, "log").stat().st_size < REWRITE_BYTES // 2
+        assert log(store) == [(6, big)]
+        assert ask(store, Append(1, PART, OLD, 6, 0)).error == "exists"
+        value(store, Append(1, PART, OLD, 7, 7))
+        assert log(DirectoryStore(tmp_path / "store", KEY)) == [(6, big), (7, 7)]
+
+    def test_disk_full_keeps_what_was_there(
+        self, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        put(store, checkpoint(1))
+        value(store, Append(1, PART, OLD, 1, "a"))
+        real = os.writev
+
+        def full(descriptor: int, parts: list[Any]) -> int:
+            real(descriptor, [bytes(memoryview(parts[0])[:3])])
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(os, "writev", full)
+        assert ask(store, PutCheckpoint(1, checkpoint(2))).error == "failed"
+        assert ask(store, Append(1, PART, OLD, 2, "b")).error == "failed"
+        monkeypatch.undo()
+        assert versions(store) == [[1]]
+        assert not list((tmp_path / "store").rglob("*.tmp"))
+        value(store, Append(1, PART, OLD, 2, "b"))
+        assert log(store) == [(1, "a"), (2, "b")]
+
+    def test_directories_are_private(self, store: Store, tmp_path: Path) -> None:
+        put(store, checkpoint(1))
+        for path in [tmp_path / "store", *(tmp_path / "store").rglob("*")]:
+            assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+
+    def test_two_processes_never_append_one_epoch_twice(self, store: Store, tmp_path: Path) -> None:
+        context = multiprocessing.get_context("spawn")
+        with context.Pool(2) as pool:
+            won = pool.starmap(race, [(str(tmp_path / "store"), name) for name in ("a", "b")])
+        assert sorted(won[0] + won[1]) == list(range(60))
+        assert [epoch for epoch, _ in log(store)] == list(range(60))
+
+
+def race(path: str, name: str) -> list[int]:
+    store = DirectoryStore(path, KEY, fsync=False)
+    return [e for e in range(60) if ask(store, Append(1, PART, OLD, e, name)).error == ""]

@@ -1,0 +1,80 @@
+"""The REST face: only loopback, only with the token, errors in one line."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from seep.errors import Misuse, Retry
+from seep.runtime.api import ApiServer
+
+
+class Control:
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+
+    def status(self) -> dict[str, Any]:
+        return {"flow": "sales"}
+
+    def scale(self, operator: str, count: int) -> dict[str, Any]:
+        if operator != "count":
+            raise Misuse(f"no operator {operator!r}; there is: count")
+        self.asked.append((operator, count))
+        return {"operator": operator, "count": count}
+
+    def kill(self, operator: str, index: int) -> dict[str, Any]:
+        return {"worker": "w1"}
+
+    def savepoint(self, name: str) -> dict[str, Any]:
+        raise Retry("a Replace is under way")
+
+    def audit(self) -> dict[str, Any]:
+        return {"balanced": True}
+
+    def stop(self, drain: bool) -> dict[str, Any]:
+        return {"drain": drain}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ApiServer]:
+    server = ApiServer(tmp_path, Control())
+    yield server
+    server.close()
+    assert not (tmp_path / "token").exists()
+
+
+@pytest.fixture
+def client(server: ApiServer, tmp_path: Path) -> Iterator[httpx.Client]:
+    token = (tmp_path / "token").read_text()
+    assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
+    assert (tmp_path / "api").read_text() == server.address
+    with httpx.Client(base_url=server.address, headers={"Authorization": f"Bearer {token}"}) as client:
+        yield client
+
+
+def test_every_route(client: httpx.Client) -> None:
+    assert client.get("/status").json() == {"flow": "sales"}
+    assert client.post("/scale", json={"operator": "count", "count": 3}).json() == {"operator": "count", "count": 3}
+    assert client.post("/kill", json={"operator": "count", "index": 0}).json() == {"worker": "w1"}
+    assert client.get("/audit").json() == {"balanced": True}
+    assert client.post("/stop", json={"drain": True}).json() == {"drain": True}
+
+
+def test_errors_say_what_to_do(client: httpx.Client) -> None:
+    answer = client.post("/scale", json={"operator": "cuont", "count": 3})
+    assert (answer.status_code, answer.json()) == (400, {"error": "no operator 'cuont'; there is: count"})
+    assert client.post("/savepoint", json={"name": "v1"}).status_code == 503
+    assert client.post("/scale", json={"operator": "count", "count": 0}).status_code == 422
+
+
+def test_strangers_are_refused(client: httpx.Client, server: ApiServer) -> None:
+    assert httpx.get(f"{server.address}/status").status_code == 401
+    assert httpx.get(f"{server.address}/status", headers={"Authorization": "Bearer x"}).status_code == 401
+    assert client.get("/status", headers={"Host": "evil.example"}).status_code == 403
+    assert client.get("/status", headers={"Origin": "http://evil.example"}).status_code == 403
+    assert client.get("/status", headers={"Origin": "http://127.0.0.1:9999"}).status_code == 200

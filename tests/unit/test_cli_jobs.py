@@ -1,0 +1,96 @@
+"""The verbs on running jobs, through the real REST face: output, JSON and exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seep.cli.main import main
+from seep.errors import Misuse
+from seep.runtime.api import ApiServer
+
+STATUS = {
+    "flow": "my sales",
+    "outcome": "running",
+    "workers": ["w1"],
+    "operators": {"count": [{"buckets": [0, 4096], "worker": "w1", "epoch": 7}]},
+}
+
+
+class Control:
+    def status(self) -> dict[str, Any]:
+        return STATUS
+
+    def scale(self, operator: str, count: int) -> dict[str, Any]:
+        if operator != "count":
+            raise Misuse(f"no operator {operator!r}; there are: count")
+        return {"operator": operator, "count": count}
+
+    def kill(self, operator: str, index: int) -> dict[str, Any]:
+        return {"worker": "w1", "partition": f"{operator}/{index}"}
+
+    def savepoint(self, name: str) -> dict[str, Any]:
+        return {"savepoint": name, "epoch": 9}
+
+    def audit(self) -> dict[str, Any]:
+        return {"balanced": False}
+
+    def stop(self, drain: bool) -> dict[str, Any]:
+        return {"flow": "my sales", "stopping": "drain" if drain else "stop"}
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    monkeypatch.setenv("SEEP_HOME", str(tmp_path))
+    home = tmp_path / "my%20sales"
+    home.mkdir()
+    server = ApiServer(home, Control())
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["seep", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        found = capsys.readouterr()
+        return int(ended.value.code or 0), found.out, found.err
+
+    yield call
+    server.close()
+
+
+def test_ps(run: Run) -> None:
+    code, out, _ = run("ps")
+    assert code == 0
+    assert out.splitlines() == ["my sales  running  workers: 1", "  count/0  buckets 0-4095  epoch 7  on w1"]
+    assert json.loads(run("ps", "my sales", "--json")[1]) == STATUS
+
+
+def test_verbs(run: Run) -> None:
+    assert run("scale", "my sales", "count=3") == (0, "count: 3 partitions asked for\n", "")
+    assert run("kill", "my sales", "count/0") == (0, "killed worker w1, which ran count/0\n", "")
+    assert run("savepoint", "my sales", "v1", "--json") == (0, '{"savepoint": "v1", "epoch": 9}\n', "")
+    assert run("stop", "my sales", "--drain") == (0, "my sales stops (drain)\n", "")
+
+
+def test_exit_codes(run: Run) -> None:
+    assert run("audit", "my sales")[0] == 1
+    assert run("scale", "my sales", "count") == (2, "", "seep: 'count' is not OPERATOR=N, such as store-minute=3\n")
+    assert run("scale", "my sales", "cuont=3") == (2, "", "seep: no operator 'cuont'; there are: count\n")
+    code, _, problem = run("stop", "sales")
+    assert code == 2
+    assert "running: my sales" in problem
+
+
+def test_a_job_that_is_gone(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "my%20sales" / "api").write_text("http://127.0.0.1:9")
+    code, _, problem = run("stop", "my sales")
+    assert code == 3
+    assert "does not answer" in problem
+    assert "silent" in run("ps")[1]

@@ -1,0 +1,236 @@
+"""Sources give the same rows between two positions for ever; sinks show whole files, once."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import seep
+from seep.connectors.contract import Source
+from seep.connectors.filesink import BLOCK_EPOCHS
+from seep.flow.outlet import OutletPlan, decode, result_table, table_content
+from seep.model.arrow import ArrowBatch
+from seep.model.epoch import Moment
+
+ROWS = [{"n": i, "text": f'line "{i}",\nand more' if i % 3 else None} for i in range(50)]
+
+
+def drain(source: Source, split: int, limits: list[int]) -> list[tuple[Any, Any, list[Any]]]:
+    """Everything of a split as (from, to, rows), reading with these limits in turn."""
+    found: list[tuple[Any, Any, list[Any]]] = []
+    position: Any = None
+    for turn in range(10_000):
+        rows = source.read(split, position, None, limits[turn % len(limits)], turn * 100)
+        if rows is not None:
+            found.append((position, rows.position, rows.record.to_pylist()))
+            position = rows.position
+            if rows.ended:
+                return found
+    raise AssertionError("it never ended")
+
+
+def sources(folder: Path) -> dict[str, Source]:
+    pyarrow.parquet.write_table(pa.Table.from_pylist(ROWS), folder / "a.parquet", row_group_size=7)
+    quoted = [('"' + row["text"].replace('"', '""') + '"') if row["text"] else "" for row in ROWS]
+    (folder / "a.csv").write_text("n,text\n" + "".join(f"{i},{text}\n" for i, text in enumerate(quoted)))
+    (folder / "a.jsonl").write_text("\n".join(json.dumps(row) for row in ROWS))
+    (folder / "a.txt").write_text("".join(f"{row['n']}\r\n" for row in ROWS) + "end")
+    return {
+        "memory": seep.MemorySource(ROWS),
+        "memory per epoch": seep.MemorySource(ROWS, per_epoch=3),
+        "generator": seep.GeneratorSource(lambda i: {"n": i}, rows=2500),
+        "paced": seep.GeneratorSource(lambda i: {"n": i}, rows=300, rate=800),
+        "batches": seep.GeneratorSource(
+            fn_batch=lambda first, n: pa.RecordBatch.from_pydict({"n": np.arange(first, first + n)}), rows=12_345
+        ),
+        **{ending: seep.FileSource(folder / f"a.{ending}") for ending in ("parquet", "csv", "jsonl", "txt")},
+    }
+
+
+NAMES = ["memory", "memory per epoch", "generator", "paced", "batches", "parquet", "csv", "jsonl", "txt"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Source]:
+    return sources(tmp_path_factory.mktemp("files"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=15, deadline=None)
+@given(limits=st.lists(st.integers(1, 700), min_size=1, max_size=4), data=st.data())
+def test_reading_again_gives_the_same_rows(
+    made: dict[str, Source], name: str, limits: list[int], data: st.DataObject
+) -> None:
+    source = made[name]
+    split = data.draw(st.integers(0, source.splits - 1))
+    pieces = drain(source, split, limits)
+    whole = [row for *_, rows in drain(source, split, [10**6]) for row in rows]
+    assert [row for *_, rows in pieces for row in rows] == whole
+    first = data.draw(st.integers(0, len(pieces) - 1))
+    last = data.draw(st.integers(first, len(pieces) - 1))
+    again = source.read(split, pieces[first][0], json.loads(json.dumps(pieces[last][1])), 1, 10**9)
+    assert again is not None
+    assert again.record.to_pylist() == [row for *_, rows in pieces[first : last + 1] for row in rows]
+    assert again.position == pieces[last][1]
+    assert again.ended == (last == len(pieces) - 1)
+
+
+def test_generator_deals_every_number_once(made: dict[str, Source]) -> None:
+    for name, count in (("generator", 2500), ("batches", 12_345), ("paced", 300)):
+        source = made[name]
+        numbers = [row["n"] for s in range(source.splits) for *_, rows in drain(source, s, [333]) for row in rows]
+        assert sorted(numbers) == list(range(count))
+
+
+def test_generator_keeps_its_pace() -> None:
+    source = seep.GeneratorSource(lambda i: {"n": i}, rate=80)
+    first = source.read(2, None, None, 1000, 5_000)
+    assert first is not None
+    assert first.record.to_pylist() == [{"n": 2000}]
+    assert source.read(2, first.position, None, 1000, 5_050) is None
+    later = source.read(2, first.position, None, 1000, 6_000)
+    assert later is not None
+    assert later.record.num_rows == 10
+
+
+def test_file_contents(made: dict[str, Source]) -> None:
+    for name in ("parquet", "jsonl"):
+        assert [row for *_, rows in drain(made[name], 0, [9]) for row in rows] == ROWS
+    csv = [row for *_, rows in drain(made["csv"], 0, [9]) for row in rows]
+    assert csv == [{"n": row["n"], "text": row["text"] or ""} for row in ROWS]
+    assert [row["line"] for *_, rows in drain(made["txt"], 0, [9]) for row in rows] == [*map(str, range(50)), "end"]
+
+
+def test_times_in_text_are_utc(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("at\n2024-01-01 10:00:00\n")
+    (tmp_path / "b.csv").write_text("at\n2024-01-01T10:00:00Z\n")
+    (tmp_path / "c.jsonl").write_text('{"at": "2024-01-01T12:00:00+02:00", "more": 1}\n')
+    schema = {"at": datetime}
+    for source in (
+        seep.FileSource(tmp_path / "a.csv"),
+        seep.FileSource(tmp_path / "a.csv", schema=schema),
+        seep.FileSource(tmp_path / "b.csv", schema=schema),
+        seep.FileSource(tmp_path / "c.jsonl", schema=schema),
+    ):
+        rows = source.read(0, None, None, 10, 0)
+        assert rows is not None
+        assert rows.record.to_pylist() == [{"at": datetime(2024, 1, 1, 10, tzinfo=UTC)}]
+
+
+def test_a_line_that_cannot_be_read_is_handed_back(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"n": 1}\n{"n": \n[3]\n{"n": "x"}\n{"n": 5}\n')
+    (tmp_path / "a.csv").write_text("n\n1\nx\n5\n")
+    for name, bad in (("a.jsonl", 3), ("a.csv", 1)):
+        rows = seep.FileSource(tmp_path / name, schema={"n": int}).read(0, None, None, 10, 0)
+        assert rows is not None
+        assert rows.record.to_pylist() == [{"n": 1}, {"n": 5}]
+        assert len(rows.refused) == bad
+
+
+def test_following_takes_only_whole_lines(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("n,te")
+    source = seep.FileSource(path, follow=True, schema={"n": int, "text": str})
+    assert source.read(0, None, None, 10, 0) is None
+    path.write_text('n,text\n1,a\n2,"b\n')
+    rows = source.read(0, None, None, 10, 0)
+    assert rows is not None
+    assert rows.record.to_pylist() == [{"n": 1, "text": "a"}]
+    with path.open("a") as file:
+        file.write('c"\n3')
+    rows = source.read(0, rows.position, None, 10, 0)
+    assert rows is not None
+    assert rows.record.to_pylist() == [{"n": 2, "text": "b\nc"}]
+    assert not rows.ended
+    assert source.read(0, rows.position, None, 10, 0) is None
+
+
+def test_wrong_sources_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(seep.Misuse, match="there is no file"):
+        seep.FileSource(tmp_path / "none.csv")
+    (tmp_path / "a.bin").write_bytes(b"")
+    with pytest.raises(seep.Misuse, match="give format="):
+        seep.FileSource(tmp_path / "a.bin")
+    with pytest.raises(seep.Misuse, match="either fn or fn_batch"):
+        seep.GeneratorSource()
+    with pytest.raises(seep.Misuse, match="per_epoch=0"):
+        seep.MemorySource(ROWS, per_epoch=0)
+
+
+# --- sinks ---------------------------------------------------------------------------------------------------------
+
+SCHEMA = pa.schema([("n", pa.int64())])
+
+
+def record(*numbers: int, bucket: int = 5) -> bytes:
+    outlet = OutletPlan("out", seep.MemorySink(), SCHEMA)()
+    rows = pa.RecordBatch.from_pydict({"n": list(numbers)}, schema=SCHEMA)
+    encoded = outlet.encode(Moment(1, 0, 0, 0), [(0, ArrowBatch(rows, np.full(len(numbers), bucket, np.uint16)))])
+    assert encoded is not None
+    return encoded
+
+
+def test_records_are_in_canonical_order_and_the_same_every_time() -> None:
+    outlet = OutletPlan("out", seep.MemorySink(), SCHEMA)()
+    rows = pa.RecordBatch.from_pydict({"n": [1, 2, 3]}, schema=SCHEMA)
+    inputs = [(0, ArrowBatch(rows, np.array([9, 2, 9], np.uint16))), (1, ArrowBatch(rows, np.array([2] * 3, np.uint16)))]
+    encoded = outlet.encode(Moment(1, 0, 0, 0), inputs)
+    assert encoded is not None
+    assert decode(encoded).column("n").to_pylist() == [2, 1, 2, 3, 1, 3]
+    assert outlet.encode(Moment(1, 0, 0, 0), inputs) == encoded
+    assert outlet.encode(Moment(1, 0, 0, 0), []) is None
+    assert outlet.publish(1, encoded, False) == -1
+
+
+def test_results_of_several_partitions_come_in_one_order() -> None:
+    records = [(2, record(4, bucket=9)), (1, record(2, bucket=9)), (2, record(3, bucket=1)), (1, record(1, bucket=1))]
+    table = result_table({"schema": SCHEMA, "table_keys": None}, records)
+    assert table.column("n").to_pylist() == [1, 2, 3, 4]
+    assert result_table({"schema": SCHEMA, "table_keys": None}, []).num_rows == 0
+
+
+def test_table_content_is_the_fold_of_changes() -> None:
+    changes = pa.table(
+        {"k": ["a", "b", None, "a", "b", None], "n": [1, 2, 3, 4, 2, 5]}
+    ).append_column("change", pa.array(["insert", "insert", "insert", "update", "delete", "update"]))
+    assert table_content(changes, ["k"]).to_pylist() == [{"k": "a", "n": 4}, {"k": None, "n": 5}]
+
+
+@pytest.mark.parametrize("format", ["parquet", "csv", "jsonl"])
+def test_files_are_whole_and_written_once(tmp_path: Path, format: str) -> None:
+    def numbers() -> list[int]:
+        paths = sorted(path for path in (tmp_path / "out").iterdir() if not path.name.startswith("."))
+        if format == "parquet":
+            return [n for path in paths for n in pyarrow.parquet.read_table(path).column("n").to_pylist()]
+        source = [seep.FileSource(path) for path in paths]
+        return [row["n"] for one in source for *_, rows in drain(one, 0, [100]) for row in rows]
+
+    plan = OutletPlan("out/x", seep.FileSink(tmp_path / "out", format=format), SCHEMA)
+    log = [(epoch, record(epoch, epoch + 1000)) for epoch in range(1, 3 * BLOCK_EPOCHS)]
+    outlet = plan()
+    kept = 0
+    for epoch, data in log[: 2 * BLOCK_EPOCHS + 3]:
+        kept = outlet.publish(epoch, data, False)
+    assert kept == 2 * BLOCK_EPOCHS - 1
+    assert numbers() == [n for e in range(1, 2 * BLOCK_EPOCHS) for n in (e, e + 1000)]
+    again = plan()
+    for epoch, data in log:
+        if epoch >= kept:
+            again.publish(epoch, data, epoch == log[-1][0])
+    assert numbers() == [n for e in range(1, 3 * BLOCK_EPOCHS) for n in (e, e + 1000)]
+    assert not list((tmp_path / "out").glob(".*"))
+
+
+def test_console(capsys: pytest.CaptureFixture[str]) -> None:
+    outlet = OutletPlan("out", seep.ConsoleSink(), SCHEMA)()
+    assert outlet.publish(7, record(1, 2), False) == 7
+    assert capsys.readouterr().out == 'out: {"n": 1}\nout: {"n": 2}\n'

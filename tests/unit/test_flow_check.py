@@ -1,0 +1,162 @@
+"""What is refused before anything runs: one line, naming the place and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import seep
+from operators.expressions import refuse_neighbours
+from seep.flow.check import check, graph_problems
+from seep.flow.compile import compile_flow
+from seep.partition.contract import Edge, Graph, Node
+
+ROWS = pa.table({"k": ["a"], "n": [1], "f": [1.5], "l": [[1]], "change": ["x"]})
+
+
+def stream() -> seep.Stream:
+    return seep.Flow("test").source("rows", seep.MemorySource(ROWS))
+
+
+class Nothing(seep.Operator):
+    pass
+
+
+class Stateful(seep.Operator):
+    n = seep.CounterState()
+
+    def on_row(self, row: Any, ctx: Any) -> None: ...
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "unknown column": (lambda: stream().select("x"), "select: unknown column 'x'; there are k, n"),
+    "unknown column in filter": (lambda: stream().filter(pl.col("x") > 1), "filter: unknown column 'x'"),
+    "unknown key": (lambda: stream().key_by("x"), "no column 'x' to key by"),
+    "unknown drop": (lambda: stream().drop("x"), "drop: unknown column 'x'"),
+    "float key": (lambda: stream().key_by("f"), "cannot key by 'f'"),
+    "nested key": (lambda: stream().key_by("l"), "cannot key by 'l'"),
+    "neighbours": (lambda: stream().with_columns(s=pl.col("n").cum_sum()), "neighbouring rows"),
+    "neighbours in an aggregate": (
+        lambda: stream().key_by("k").aggregate(x=seep.total(pl.col("n").shift())),
+        "neighbouring rows",
+    ),
+    "no boolean": (lambda: stream().filter(pl.col("n")), "one boolean"),
+    "no key": (lambda: stream().aggregate(n=seep.count()), "aggregate: aggregate works by key; call key_by"),
+    "no time": (lambda: stream().key_by("k").window(seep.tumbling("1m"), n=seep.count()), "no event time"),
+    "bad duration": (lambda: seep.tumbling("1 minute"), "tumbling: duration '1 minute'"),
+    "bad epoch": (lambda: seep.Flow("x", epoch="0s"), "Flow: duration '0s'"),
+    "time of a wrong type": (lambda: stream().event_time("n"), "not a timestamp"),
+    "clashing aggregate": (lambda: stream().key_by("k").aggregate(k=seep.count()), "'k' is taken"),
+    "no schema": (lambda: stream().map(lambda row: row), "annotate its return type or give schema="),
+    "no rows": (lambda: stream().key_by("k").apply(Nothing, out={"x": int}), "its own on_row"),
+    "unkeyed state": (lambda: stream().apply(Stateful, out={"x": int}), "belong to keys"),
+    "on_error": (lambda: stream().map(len, schema={"x": int}, on_error="ignore"), "on_error='ignore'"),
+    "change in a table": (lambda: stream().key_by("k").table(), "rename it"),
+    "different columns": (lambda: stream().union(stream()), "two flows"),
+    "table verb": (
+        lambda: stream().drop("change").key_by("k").table().map(len),
+        r"a Table has no map; use its Stream of changes: \.changes\(\)\.map",
+    ),
+    "table without key": (lambda: stream().drop("change").key_by("k").table().drop("k"), "keeps its key columns"),
+    "no late": (lambda: stream().late, "has no 'late' output"),
+    "same name": (lambda: stream().collect("rows"), "the name 'rows' is taken by the source of"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_in_one_line_that_names_the_place(case: str) -> None:
+    build, message = REFUSED[case]
+    with pytest.raises(seep.Misuse, match=message) as caught:
+        build()
+    assert str(caught.value).startswith("test_flow_check.py:")
+    assert "\n" not in str(caught.value)
+
+
+LOOKING = {
+    "sum": pl.col("n").sum(),
+    "shift": pl.col("n").shift(),
+    "rank": pl.col("n").rank(),
+    "over": pl.col("n").sum().over("k"),
+    "cum_sum": pl.col("n").cum_sum(),
+    "mean of text": pl.col("k").str.len_chars().mean(),
+    "first": pl.col("k").first(),
+    "forward_fill": pl.col("n").forward_fill(),
+    "is_duplicated": pl.col("n").is_duplicated(),
+    "is_first_distinct": pl.col("k").is_first_distinct(),
+    "length": pl.len(),
+    "unique": pl.col("n").unique(),
+    "interpolate": pl.col("f").interpolate(),
+    "converted": pl.col("k").cast(pl.Int64).cum_max(),
+    "reverse": pl.col("n").reverse(),
+    "any": (pl.col("n") > 5).any(),
+    "rolling": pl.col("f").rolling_mean(2),
+    "sort": pl.col("k").sort(),
+    "index": pl.int_range(pl.len()),
+}
+LOCAL = {
+    "arithmetic": pl.col("n") * 2 + pl.col("f"),
+    "literal": pl.lit(3),
+    "case": pl.when(pl.col("n") > 1).then(pl.col("k")).otherwise(pl.lit("x")),
+    "text": pl.col("k").str.to_uppercase(),
+    "strict conversion": pl.col("k").cast(pl.Int64),
+    "time": pl.col("k").str.to_datetime("%Y-%m-%dT%H:%M:%S"),
+    "list": pl.col("l").list.sum(),
+    "null": pl.col("n").fill_null(0).is_in([1, 2]),
+    "struct": pl.struct("n", "k"),
+}
+
+
+@pytest.mark.parametrize("name", LOOKING)
+def test_expressions_that_look_at_neighbours_are_found(name: str) -> None:
+    with pytest.raises(seep.Misuse, match="neighbouring rows"):
+        refuse_neighbours(LOOKING[name], stream().schema)
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_row_by_row_expressions_pass(name: str) -> None:
+    refuse_neighbours(LOCAL[name], stream().schema)
+
+
+def test_warnings_and_names() -> None:
+    flow = seep.Flow("test")
+    rows = flow.source("rows", seep.MemorySource(ROWS))
+    first = rows.key_by("k").aggregate(n=seep.count())
+    rows.key_by("k").aggregate(n=seep.count()).named("mine")
+    rows.key_by("k").aggregate(m=seep.count()).collect("out")
+    first.collect("first")
+    assert set(compile_flow(flow).nodes) == {"rows", "aggregate-k", "mine", "aggregate-k-2", "out", "first"}
+    found = [str(finding) for finding in check(flow)]
+    assert len(found) == 3
+    assert any("no sink is reached from the aggregate 'mine'" in line for line in found)
+    assert sum("has state and no name" in line for line in found) == 2
+
+
+def test_a_table_that_is_made_again_takes_its_name() -> None:
+    flow = seep.Flow("test")
+    rows = flow.source("rows", seep.MemorySource(ROWS)).drop("change")
+    rows.key_by("k").table().named("all").filter(pl.col("n") > 0).named("some").scale(start=2).collect("out")
+    graph = compile_flow(flow)
+    assert list(graph.nodes) == ["rows", "all", "some", "out"]
+    assert graph.nodes["some"].start == 2
+    assert check(flow) == []
+
+
+def test_impossible_graphs() -> None:
+    def node(name: str, kind: str = "operator") -> Node:
+        return Node(name, kind, None)
+
+    circle = (Edge("s->a", "s", "a", 0), Edge("a->b", "a", "b", 0), Edge("b->a", "b", "a", 1))
+    graph = Graph({"s": node("s", "source"), "a": node("a"), "b": node("b"), "end": node("end", "sink")}, circle)
+    problems = list(graph_problems(graph))
+    assert problems[0].startswith("nobody feeds the sink 'end'")
+    assert "circle: a -> b -> a" in problems[1] or "circle: b -> a -> b" in problems[1]
+
+
+def test_an_empty_flow_is_refused() -> None:
+    (finding,) = check(seep.Flow("nothing"))
+    assert finding.level == "error"
+    assert "has no source" in finding.message

@@ -1,0 +1,233 @@
+"""Every verb, from the flow a user writes to the rows that come out, in one partition and in several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import cloudpickle
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import seep
+from seep.flow.compile import compile_flow
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+SALES = [
+    {"store": "abcde"[i % 5], "item": i % 3, "amount": i - 2, "at": START + timedelta(seconds=10 * i)}
+    for i in range(30)
+]
+Run = Callable[..., dict[str, pa.Table]]
+
+
+def sales(per_epoch: int | None = 4, **settings: Any) -> tuple[seep.Flow, seep.Stream]:
+    flow = seep.Flow("test")
+    return flow, flow.source("sales", seep.MemorySource(SALES, per_epoch=per_epoch), **settings)
+
+
+def everywhere(run: Run, flow: seep.Flow, name: str = "out") -> list[dict[str, Any]]:
+    """The rows, the same for every partitioning and over every save and load."""
+    wanted: list[dict[str, Any]] = run(flow)[name].to_pylist()
+    assert run(flow, partitions=3)[name].to_pylist() == wanted
+    assert run(flow, partitions=2, reload=True)[name].to_pylist() == wanted
+    return wanted
+
+
+def test_columns(run: Run) -> None:
+    flow, stream = sales()
+    stream.with_columns(double=pl.col("amount") * 2, one=1).select("store", "double", "one", t=pl.col("at")).drop(
+        "t"
+    ).rename(twice="double").filter(pl.col("twice") > 10).collect("out")
+    wanted = [
+        {"store": row["store"], "twice": row["amount"] * 2, "one": 1} for row in SALES if row["amount"] * 2 > 10
+    ]
+    assert everywhere(run, flow) == wanted
+
+
+@dataclass
+class Line:
+    store: str
+    amount: int
+
+
+def to_line(row: Any) -> Line | None:
+    return Line(row["store"], row.amount) if row.amount >= 0 else None
+
+
+def letters(row: Any) -> Iterator[str]:
+    yield from row.store * 2
+
+
+def test_functions_on_rows(run: Run) -> None:
+    flow, stream = sales()
+    stream.map(to_line).filter(lambda row: row.amount % 2 == 0).collect("lines")
+    stream.flat_map(letters).collect("letters")
+    stream.map(lambda row: row.as_dict(), schema=stream.schema).collect("same")
+    found = run(flow)
+    even = [r for r in SALES if r["amount"] >= 0 and r["amount"] % 2 == 0]
+    assert found["lines"].to_pylist() == [{"store": r["store"], "amount": r["amount"]} for r in even]
+    assert found["letters"].column("value").to_pylist() == [r["store"] for r in SALES for _ in range(2)]
+    assert found["same"].to_pylist() == SALES
+
+
+def test_functions_on_batches(run: Run) -> None:
+    def positive(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.filter(pa.compute.greater(batch.column("amount"), 0))
+
+    flow, stream = sales()
+    stream.map_batch(positive).collect("out")
+    counted = stream.key_by("store").aggregate(n=seep.count()).changes()
+    counted.map_batch(lambda batch: batch.select(["store"]), schema={"store": str}).collect("behind")
+    assert everywhere(run, flow) == [row for row in SALES if row["amount"] > 0]
+    everywhere(run, flow, "behind")
+
+
+def test_a_function_that_raises_harms_only_its_row(run: Run) -> None:
+    flow, stream = sales()
+    divided = stream.map(lambda row: {"x": 10 // row.amount}, schema={"x": int}).named("divide")
+    divided.collect("out")
+    divided.errors.collect("bad")
+    cast = stream.select(n=pl.col("store").replace("e", "9").cast(pl.Int64))
+    cast.collect("cast")
+    found = run(flow)
+    assert found["out"].column("x").to_pylist() == [10 // r["amount"] for r in SALES if r["amount"]]
+    (letter,) = found["bad"].to_pylist()
+    assert letter["error"].startswith("ZeroDivisionError")
+    assert letter["operator"] == "divide"
+    assert '"store": "c"' in letter["row"]
+    assert found["cast"].column("n").to_pylist() == [9] * 6
+
+
+def test_on_error_skip_and_fail(run: Run) -> None:
+    flow, stream = sales()
+    stream.map(lambda row: 1 // row.amount, schema={"x": int}, on_error="skip").collect("out")
+    assert run(flow)["out"].num_rows == 29
+    flow, stream = sales()
+    stream.map(lambda row: 1 // row.amount, schema={"x": int}, on_error="fail").collect("out")
+    with pytest.raises(seep.Misuse, match="ZeroDivisionError"):
+        run(flow)
+
+
+def test_union_and_split(run: Run) -> None:
+    flow, stream = sales()
+    parts = stream.split(small=pl.col("amount") < 5, even=pl.col("amount") % 2 == 0)
+    parts.small.union(parts.even.select("item", "store", "amount", "at"), parts.rest).filter(
+        pl.col("amount") != 7
+    ).collect("out")
+    parts.even.collect("even")
+    rows = everywhere(run, flow)
+    assert sorted(row["amount"] for row in rows) == [r["amount"] for r in SALES if r["amount"] != 7]
+    even = [r["amount"] for r in SALES if r["amount"] >= 5 and r["amount"] % 2 == 0]
+    assert [row["amount"] for row in everywhere(run, flow, "even")] == even
+    assert [e.port for e in compile_flow(flow).inputs("out")] == [0, 1, 2]
+
+
+def test_aggregate_gives_a_table(run: Run) -> None:
+    flow, stream = sales()
+    table = stream.key_by("store").aggregate(n=seep.count(), sum=seep.total("amount"))
+    table.collect("out")
+    table.changes().collect("changes")
+    stream.key_by().aggregate(emit="close", n=seep.count()).collect("all")
+    rows = {row["store"]: (row["n"], row["sum"]) for row in everywhere(run, flow)}
+    assert rows == {s: (6, sum(r["amount"] for r in SALES if r["store"] == s)) for s in "abcde"}
+    changes = everywhere(run, flow, "changes")
+    assert [c["change"] for c in changes if c["store"] == "a"] == ["insert"] + ["update"] * 5
+    assert everywhere(run, flow, "all") == [{"n": 30}]
+
+
+def test_windows_close_by_event_time_and_late_rows_come_out(run: Run) -> None:
+    rows = [*SALES, {"store": "a", "item": 0, "amount": 1, "at": START}]
+    flow = seep.Flow("test")
+    stream = flow.source("sales", seep.MemorySource(rows, per_epoch=2), time="at", lateness="10s")
+    minute = stream.key_by("store").window(seep.tumbling("1m"), n=seep.count())
+    minute.collect("out")
+    minute.late.collect("late")
+    # The windows of windows use the time of a window's row, just before its end.
+    minute.key_by("store").window(seep.tumbling("2m"), names=("from", "to"), n=seep.total("n")).collect("two")
+    found = everywhere(run, flow)
+    assert sum(row["n"] for row in found) == 30
+    assert len(found) == len({(row["store"], row["window_start"]) for row in found})
+    assert [row["at"] for row in everywhere(run, flow, "late")] == [START]
+    two = everywhere(run, flow, "two")
+    assert sum(row["n"] for row in two) == 30
+    assert {row["from"] for row in two} == {START + timedelta(minutes=2 * i) for i in range(3)}
+
+
+def test_event_time_of_integers_follows_a_rename_and_refuses_nulls(run: Run) -> None:
+    rows = [{"k": "a", "ts": 1000 * i if i != 3 else None} for i in range(6)]
+    flow = seep.Flow("test")
+    stream = flow.source("rows", seep.MemorySource(rows)).event_time(("ts", "ms"))
+    stream.errors.collect("bad")
+    window = stream.rename(when="ts").key_by("k").window(seep.tumbling("2s"), n=seep.count())
+    window.collect("out")
+    window.late.collect("late")
+    assert [row["n"] for row in everywhere(run, flow)] == [2, 1, 2]
+    assert run(flow)["bad"].num_rows == 1
+    assert compile_flow(flow).nodes["late"].settings["schema"].names == ["k", "when"]  # type: ignore[index]
+
+
+def test_tables(run: Run) -> None:
+    flow, stream = sales()
+    table = stream.key_by("store").table(deleted=pl.col("amount") == 27)
+    table.collect("out")
+    table.filter(pl.col("amount") < 25).select("store", "item").collect("some")
+    table.with_columns(more=pl.col("amount") + 1).rename(shop="store").drop("at").collect("wide")
+    assert {row["store"]: row["amount"] for row in everywhere(run, flow)} == {"a": 23, "b": 24, "c": 25, "d": 26}
+    assert sorted(row["store"] for row in everywhere(run, flow, "some")) == ["a", "b"]
+    wide = everywhere(run, flow, "wide")
+    assert sorted(row["more"] for row in wide) == [24, 25, 26, 27]
+    assert set(wide[0]) == {"shop", "item", "amount", "more"}
+
+
+def test_a_narrower_table_sends_no_unchanged_rows(run: Run) -> None:
+    flow, stream = sales(per_epoch=1)
+    stream.key_by("store").table().select("store").changes().collect("out")
+    assert [row["change"] for row in everywhere(run, flow)] == ["insert"] * 5
+
+
+class Visits(seep.Operator):
+    total = seep.ValueState(int, default=0)
+
+    def on_row(self, row: Any, ctx: Any) -> None:
+        self.total.value += row.amount
+        ctx.emit((ctx.key, self.total.value, ctx.port))
+        if row.amount == 5:
+            ctx.emit((ctx.key,), to="fives")
+
+
+def test_apply(run: Run) -> None:
+    flow, stream = sales()
+    applied = stream.key_by("store").apply(
+        Visits,
+        stream.filter(pl.col("item") == 1).union(stream.filter(pl.col("item") == 2)).key_by("store"),
+        out={"store": str, "total": int, "port": int},
+        outs={"fives": {"store": str}},
+    )
+    applied.named("visits").collect("out")
+    applied.out("fives").collect("fives")
+    rows = everywhere(run, flow)
+    assert {row["port"] for row in rows} == {0, 1}
+    assert len(rows) == 50
+    assert everywhere(run, flow, "fives") == [{"store": "c"}] * 2  # its row comes in by both ports
+
+
+class Doubled(seep.Operator):
+    def on_row(self, row: Any, ctx: Any) -> None:
+        ctx.emit({"x": row.amount * 2})
+
+
+def test_unkeyed_apply_is_stateless(run: Run) -> None:
+    flow, stream = sales()
+    stream.apply(Doubled(), out={"x": int}).collect("out")
+    assert [row["x"] for row in everywhere(run, flow)] == [row["amount"] * 2 for row in SALES]
+
+
+def test_a_graph_can_be_sent(run: Run) -> None:
+    flow, stream = sales(time="at")
+    stream.map(lambda row: {"s": row.store}, schema={"s": str}).key_by("s").aggregate(n=seep.count()).collect("out")
+    graph = cloudpickle.loads(cloudpickle.dumps(compile_flow(flow)))
+    assert [edge.name for edge in graph.edges] == ["sales->aggregate-s:0", "aggregate-s->out:0"]
+    assert all(callable(node.make) for node in graph.nodes.values())

@@ -1,0 +1,64 @@
+"""The key index: many keys come and go, and state is emitted by (bucket, time, key bytes)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from operators.index import KeyIndex, identity_rows
+from seep.model.keyform import encode
+from seep.model.keyspace import hash_columns, to_buckets
+
+
+def names(numbers: range) -> pa.Array:
+    """Of one length, with the same first bytes: only the whole key tells them apart."""
+    return pa.array([f"the same start {number:06d}" for number in numbers])
+
+
+def test_order_is_by_bucket_time_and_whole_key() -> None:
+    index = KeyIndex([pa.string()], timed=True)
+    column = names(range(20_000))
+    times = (np.arange(20_000, dtype=np.int64) % 2) * 60
+    shuffled = np.random.default_rng(7).permutation(20_000)
+    found = index.find([column.take(pa.array(shuffled))], 20_000, times[shuffled])
+    ordered = index.ordered(found.touched)
+    offsets, words = encode([column], 20_000)
+    data = words.tobytes()
+    keys = [data[8 * a : 8 * b] for a, b in pairwise(offsets)]
+    buckets = to_buckets(hash_columns([column])).tolist()
+    rows = sorted(range(20_000), key=lambda row: (buckets[row], times[row], keys[row]))
+    assert index.keys(ordered)[0].to_pylist() == column.take(pa.array(rows)).to_pylist()
+    assert index.times[ordered].tolist() == times[rows].tolist()
+    assert len({buckets[row] for row in rows}) < 20_000, "some share a bucket"
+
+
+def test_keys_come_and_go() -> None:
+    index = KeyIndex([pa.string()], timed=False)
+    present: set[str] = set()
+    random = np.random.default_rng(3)
+    for _ in range(40):
+        low = int(random.integers(0, 3_000))
+        column = names(range(low, low + int(random.integers(1, 800))))
+        found = index.find([column], len(column))
+        new = {column[int(np.flatnonzero(found.slots == slot)[0])].as_py() for slot in found.fresh}
+        assert new == set(column.to_pylist()) - present
+        present |= set(column.to_pylist())
+        gone = found.touched[random.random(len(found.touched)) < 0.7]
+        present -= set(index.keys(gone)[0].to_pylist())
+        index.remove(gone)
+        assert len(index) == len(present)
+        assert set(index.keys(index.all())[0].to_pylist()) == present
+
+
+def test_identities_come_back_from_any_slice() -> None:
+    index = KeyIndex([pa.string()], timed=True)
+    found = index.find([pa.array(["a", "longer than a word", None])], 3, np.array([5, -6, 7], np.int64))
+    keys = index.identities(found.slots)
+    rows, times = identity_rows(keys.slice(1), timed=True)
+    assert times is not None
+    assert times.tolist() == [-6, 7]
+    expected = encode([pa.array(["longer than a word", None])], 2)
+    assert rows.offsets.tolist() == expected.offsets.tolist()
+    assert rows.words.tolist() == expected.words.tolist()

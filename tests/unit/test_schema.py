@@ -1,0 +1,154 @@
+"""Schemas from what users write, rows to columns and back, one physical form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Literal, NamedTuple, TypedDict
+
+import pyarrow as pa
+import pytest
+
+from seep.errors import Misuse
+from seep.model.schema import TIMESTAMP, infer_schema, normalise, physical, record_of, rows_of, schema_of
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+@dataclass
+class Place:
+    name: str
+    height: float | None
+
+
+@dataclass
+class Sale:
+    store: str
+    items: int
+    amount: float
+    paid: bool
+    raw: bytes
+    at: datetime
+    day: date
+    took: timedelta
+    price: Decimal
+    colour: Colour
+    kind: Literal["a", "b"]
+    tags: list[str]
+    place: Place
+    note: str | None
+
+
+class Point(NamedTuple):
+    x: int
+    y: int | None
+
+
+class Reading(TypedDict):
+    sensor: str
+    value: float
+
+
+SALE = Sale(
+    "Oslo", 3, 1.5, True, b"x", datetime(2024, 1, 2, 3), date(2024, 1, 2), timedelta(seconds=1), Decimal("2.5"),
+    Colour.RED, "a", ["t"], Place("hill", None), None,
+)  # fmt: skip
+
+
+def test_every_type_of_the_contract() -> None:
+    schema = schema_of(Sale)
+    expected = [
+        pa.string(), pa.int64(), pa.float64(), pa.bool_(), pa.binary(), TIMESTAMP, pa.date32(), pa.duration("us"),
+        pa.decimal128(38, 9), pa.string(), pa.string(),
+    ]  # fmt: skip
+    assert schema.types[:11] == expected
+    assert schema.field("tags").type.value_type == pa.string()
+    assert schema.field("place").type.field("height").nullable
+    assert [f.name for f in schema if f.nullable] == ["note"]
+
+
+def test_rows_of_every_shape() -> None:
+    assert schema_of(Point).names == ["x", "y"]
+    assert schema_of(Reading).types == [pa.string(), pa.float64()]
+    schema = schema_of(Point)
+    expected = [{"x": 1, "y": None}, {"x": 2, "y": 3}]
+    for rows in (
+        [Point(1, None), Point(2, 3)],
+        [(1, None), (2, 3)],
+        [{"x": 1}, {"y": 3, "x": 2}],
+        [Point(1, None), (2, 3)],
+    ):
+        assert rows_of(record_of(rows, schema)) == expected
+    assert record_of([], schema).num_rows == 0
+    assert rows_of(record_of([1, 2], schema_of({"n": int}))) == [{"n": 1}, {"n": 2}]
+
+
+def test_a_whole_row_goes_in_and_comes_out() -> None:
+    row = rows_of(record_of([SALE], schema_of(Sale)))[0]
+    assert row["at"] == datetime(2024, 1, 2, 3, tzinfo=UTC), "naive is UTC"
+    assert row["colour"] == "red"
+    assert row["place"] == {"name": "hill", "height": None}
+    assert row["price"] == Decimal("2.5")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"x": 1, "z": 2}], "field 'z', which is not in the schema"),
+        ([{"y": 1}], "column 'x': row 0 has no value"),
+        ([{"x": 1}, {"x": "one"}], "column 'x': row 1 has 'one', which is not a int64"),
+        ([(1, 2, 3)], "3 values for the 2 columns"),
+        (["text"], "a row is a str"),
+    ],
+)
+def test_a_wrong_row_is_named(rows: list[Any], message: str) -> None:
+    with pytest.raises(Misuse, match=message):
+        record_of(rows, schema_of(Point))
+
+
+@pytest.mark.parametrize("wrong", [int, 5, "Sale", {}, {"x": object}, {"x": int | str}])
+def test_what_is_no_schema_is_refused(wrong: Any) -> None:
+    with pytest.raises(Misuse):
+        schema_of(wrong)
+
+
+def test_the_physical_form() -> None:
+    record = pa.RecordBatch.from_arrays(
+        [
+            pa.array(["a"], pa.large_string()),
+            pa.array(["b"], pa.dictionary(pa.int8(), pa.string())),
+            pa.array([1_500], pa.timestamp("ns")),
+            pa.array([["c"]], pa.large_list(pa.large_string())),
+            pa.array([b"d"], pa.large_binary()),
+        ],
+        schema=pa.schema(
+            [
+                pa.field("s", pa.large_string(), False),
+                ("d", pa.dictionary(pa.int8(), pa.string())),
+                ("t", pa.timestamp("ns")),
+                ("l", pa.large_list(pa.large_string())),
+                ("b", pa.large_binary()),
+            ],
+            metadata={"from": "elsewhere"},
+        ),
+    )
+    plain = normalise(record)
+    assert plain.schema.types == [pa.string(), pa.string(), TIMESTAMP, pa.list_(pa.string()), pa.binary()]
+    assert all(f.nullable for f in plain.schema)
+    assert plain.schema.metadata is None
+    assert plain.column("t").cast(pa.int64()).to_pylist() == [1]
+    assert normalise(plain) is plain
+    assert physical(plain.schema) == plain.schema
+
+
+def test_schemas_of_rows_without_one() -> None:
+    rows = [{"a": 1, "at": datetime(2024, 1, 1)}, {"a": None, "b": "x", "at": None}]
+    assert infer_schema(rows).types == [pa.int64(), TIMESTAMP, pa.string()]
+    assert infer_schema([Point(1, 2)]) == schema_of(Point)
+    for wrong in ([], [{"a": None}], [{"a": 1}, {"a": "x"}], [(1, 2)]):
+        with pytest.raises(Misuse):
+            infer_schema(wrong)
