@@ -1,8 +1,8 @@
 """A user's operator: code that runs per key, with managed state, timers and ticks.
 
 Nothing is called per partition, so parallelism never shows. One epoch goes: forget what has expired, rows in
-canonical order, due timers, ticks, `on_epoch` for every key that rows or timers touched. A call that raises leaves
-its key, its timers and the output as they were before it, and becomes a dead letter.
+canonical order, due timers, ticks, `on_epoch` for every key that rows or timers touched, timers that these have made
+due. A call that raises leaves its key, its timers and the output as they were before it, and becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -110,6 +110,8 @@ class Apply:
             if self._has_epochs:
                 for entry in entries.touched():
                     self._call(entry, lambda: self.operator.on_epoch(moment.epoch, context), {"on_epoch": moment.epoch})
+            # Ticks and on_epoch may have set timers that are due already.
+            self._fire(moment)
             entries.end()
         context._entry = None
         context._randoms.clear()

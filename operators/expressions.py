@@ -63,8 +63,9 @@ def evaluate_empty(empty: pl.DataFrame, expression: pl.Expr) -> pl.DataFrame:
     try:
         return empty.select(expression)
     except pl.exceptions.ColumnNotFoundError as error:
-        missing = str(error).splitlines()[0].strip('"')
-        raise Misuse(f"unknown column {missing!r}; there are {', '.join(empty.columns)}") from error
+        missing = [name for name in expression.meta.root_names() if name not in empty.columns]
+        what = f"unknown column {missing[0]!r}" if missing else str(error).splitlines()[0]
+        raise Misuse(f"{what}; there are {', '.join(empty.columns)}") from error
     except pl.exceptions.PolarsError as error:
         raise Misuse(f"the expression does not fit the columns: {str(error).splitlines()[0]}") from error
 

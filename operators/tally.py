@@ -19,16 +19,20 @@ class Tally:
     """Counters by name and origin bucket."""
 
     counts: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
-    touched: set[tuple[str, int]] = field(default_factory=set)
+    touched: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
 
     def add(self, name: str, buckets: Buckets) -> None:
         """Count one for each of these buckets."""
         if len(buckets) == 0:
             return
         counts = self._of(name)
-        found, number = np.unique(buckets, return_counts=True)
-        counts[found] += number
-        self.touched.update((name, int(bucket)) for bucket in found)
+        if buckets[0] == buckets[-1] and bool((buckets == buckets[0]).all()):
+            counts[buckets[0]] += len(buckets)
+            self.touched[name][buckets[0]] = True
+            return
+        number = np.bincount(buckets, minlength=BUCKETS)
+        counts += number
+        self.touched[name] |= number > 0
 
     def totals(self) -> dict[str, int]:
         return {name: int(counts.sum()) for name, counts in self.counts.items()}
@@ -38,8 +42,9 @@ class Tally:
         if full:
             cells = [(name, int(at)) for name in sorted(self.counts) for at in np.flatnonzero(self.counts[name])]
         else:
-            cells = sorted(self.touched)
-        self.touched.clear()
+            cells = [(name, int(at)) for name in sorted(self.touched) for at in np.flatnonzero(self.touched[name])]
+        for flags in self.touched.values():
+            flags[:] = False
         columns = [
             pa.array([bucket for _, bucket in cells], pa.uint16()),
             pa.array([f"{name}:{bucket}".encode() for name, bucket in cells], pa.binary()),
@@ -57,4 +62,5 @@ class Tally:
     def _of(self, name: str) -> npt.NDArray[np.int64]:
         if name not in self.counts:
             self.counts[name] = np.zeros(BUCKETS, np.int64)
+            self.touched[name] = np.zeros(BUCKETS, np.bool_)
         return self.counts[name]

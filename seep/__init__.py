@@ -7,7 +7,40 @@ what they touch.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    # What type checkers and editors see; a test holds it equal to the table below.
+    from operators.aggregates import count as count
+    from operators.aggregates import maximum as maximum
+    from operators.aggregates import mean as mean
+    from operators.aggregates import minimum as minimum
+    from operators.aggregates import total as total
+    from operators.apply import Operator as Operator
+    from operators.states import CounterState as CounterState
+    from operators.states import ListState as ListState
+    from operators.states import MapState as MapState
+    from operators.states import SetState as SetState
+    from operators.states import ValueState as ValueState
+    from seep.connectors.console import ConsoleSink as ConsoleSink
+    from seep.connectors.files import FileSource as FileSource
+    from seep.connectors.filesink import FileSink as FileSink
+    from seep.connectors.generator import GeneratorSource as GeneratorSource
+    from seep.connectors.memory import MemorySink as MemorySink
+    from seep.connectors.memory import MemorySource as MemorySource
+    from seep.errors import Bug as Bug
+    from seep.errors import DataLoss as DataLoss
+    from seep.errors import Fenced as Fenced
+    from seep.errors import Misuse as Misuse
+    from seep.errors import Rebuild as Rebuild
+    from seep.errors import Retry as Retry
+    from seep.errors import SeepError as SeepError
+    from seep.flow.build import Flow as Flow
+    from seep.flow.stream import Stream as Stream
+    from seep.flow.table import Table as Table
+    from seep.flow.windows import tumbling as tumbling
+    from seep.running import run as run
+    from seep.running import start as start
 
 _HOMES = {
     "seep.flow.build": ("Flow",),

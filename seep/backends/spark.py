@@ -23,6 +23,8 @@ from seep.backends.process import ENVIRONMENT, Process
 from seep.runtime.job import JobDirectory
 
 GOODBYE_SECONDS = 10.0
+EMBEDDED = "local-cluster[3,2,900]"
+"""Real executors without a cluster: three, with two slots each."""
 
 SETTINGS = {
     "spark.scheduler.mode": "FAIR",
@@ -40,9 +42,9 @@ SETTINGS = {
 
 
 class SparkBackend:
-    def __init__(self, job: JobDirectory, master: str = "local-cluster[3,2,900]", context: Any = None) -> None:
+    def __init__(self, job: JobDirectory, master: str | None = None, context: Any = None) -> None:
         self._job = job
-        self._master = master
+        self._master = master or EMBEDDED
         self._context = context
         self._own_context = context is None
         self._context_lock = threading.Lock()

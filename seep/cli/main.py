@@ -11,11 +11,22 @@ from typing import Annotated
 
 import typer
 
-from seep.cli import jobs
+from seep.cli import apps, jobs
 from seep.errors import Misuse, Retry, SeepError
 
 app = typer.Typer(name="seep", no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
-for verb in (jobs.ps, jobs.scale, jobs.kill, jobs.savepoint, jobs.audit, jobs.stop):
+for verb in (
+    apps.run,
+    apps.check,
+    apps.graph,
+    apps.restore,
+    jobs.ps,
+    jobs.scale,
+    jobs.kill,
+    jobs.savepoint,
+    jobs.audit,
+    jobs.stop,
+):
     app.command()(verb)
 
 

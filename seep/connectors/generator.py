@@ -66,7 +66,7 @@ class GeneratorSource:
         start, since_ms = position if position is not None else (0, now_ms)
         total = self._total(split)
         if until is not None:
-            end = until[0]
+            end, since_ms = until
         else:
             end = min(start + limit_rows, self._released(now_ms - since_ms), total)
             if end <= start and start < total:

@@ -14,6 +14,7 @@ from dataclasses import replace as with_fields
 from seep.control import planner
 from seep.control.placement import place
 from seep.control.requests import FixEpoch, ReleaseEpoch, Request, ScaleTo, StopFlow, WorkerLost
+from seep.control.steps import Known, next_step
 from seep.model.ids import FOREVER, Generation, PartitionId
 from seep.model.settings import Settings
 from seep.partition.contract import Graph
@@ -28,15 +29,17 @@ from seep.protocol.effects import (
     SwapJournal,
     WantWorkers,
 )
-from seep.protocol.journal import LIVE, SEALED, SHADOW, Journal, Replace
+from seep.protocol.journal import LIVE, SEALED, SHADOW, Journal
 from seep.protocol.messages import Hello, Plan, Report, Status
 
-LAG_EPOCHS = 3
-"""Shadows this close behind are caught up: the switch will not be felt downstream."""
+DRAIN = "drain"
+"""The flow is being stopped by ending its input: until it has ended it is still recovered and changed."""
 
 
 class Controller:
-    def __init__(self, graph: Graph, settings: Settings, workers: int = 2, parts: int = 1, first: Journal | None = None):
+    def __init__(
+        self, graph: Graph, settings: Settings, workers: int = 2, parts: int = 1, first: Journal | None = None
+    ):
         self.graph = graph
         self.settings = settings
         self.workers = workers
@@ -131,7 +134,10 @@ class Controller:
             for entry in found.entries.values():
                 if entry.worker:
                     self.heard.setdefault(entry.worker, self.now_ms)
-            self._swap(found.version, with_fields(found, version=found.version + 1, term=found.term + 1))
+            # Who starts a controller on a stopped flow resumes it.
+            stopping = DRAIN if found.stopping == DRAIN else ""
+            changed = with_fields(found, version=found.version + 1, term=found.term + 1, stopping=stopping)
+            self._swap(found.version, changed)
 
     def _change(self, journal: Journal) -> None:
         self._swap(self.journal.version, with_fields(journal, version=self.journal.version + 1))
@@ -194,10 +200,9 @@ class Controller:
         if self.deposed or self.wanted is not None or not self.journal.version:
             return
         journal = self._stop_on_failure(self.journal)
-        if not journal.stopping:
+        if journal.stopping in ("", DRAIN):
             journal = self._place(journal)
-            for replace in journal.replaces:
-                journal = self._next_step(journal, replace)
+            journal = self._step(journal)
             journal = self._retire(journal)
             journal = self._requests(journal)
         self._watch_end()
@@ -218,7 +223,7 @@ class Controller:
     def _stop_on_failure(self, journal: Journal) -> Journal:
         for partition, status in self.statuses.items():
             entry = journal.entries.get(partition)
-            if status.failure and entry and entry.generation == status.generation and not journal.stopping:
+            if status.failure and entry and entry.generation == status.generation:
                 if entry.role == SHADOW:
                     replace = next(r for r in journal.replaces if partition in r.new)
                     self._note(f"Replace {replace.number} of {replace.operator} given up: {status.failure}")
@@ -252,7 +257,13 @@ class Controller:
     def _recovers_in_parts(self, partition: PartitionId) -> bool:
         """Begin (or wait for) the recovery of a dead live partition as several; False: restart it as it is."""
         entry = self.journal.entries.get(partition)
-        if self.parts < 2 or entry is None or entry.role != LIVE or not entry.worker or entry.key_range.size < self.parts:
+        if (
+            self.parts < 2
+            or entry is None
+            or entry.role != LIVE
+            or not entry.worker
+            or entry.key_range.size < self.parts
+        ):
             return False
         if self.graph.nodes[partition.operator].kind != "operator":
             return False
@@ -275,7 +286,8 @@ class Controller:
             if reply.value is None:
                 journal = planner.restart(self.journal, partition, place(self.journal, partition, self.heard))
             else:
-                journal = planner.recover_in_parts(self.journal, partition, *reply.value, self.parts)
+                version, epoch = reply.value
+                journal = planner.recover_in_parts(self.journal, partition, version, epoch, self.parts)
                 self._note(f"{partition} comes back as {self.parts} parts")
                 if partition in journal.entries:
                     journal = planner.restart(journal, partition, place(journal, partition, self.heard))
@@ -284,75 +296,15 @@ class Controller:
         self._call(lambda token: FenceStore(token, partition, generation), fenced)
         return True
 
-    def _next_step(self, journal: Journal, replace: Replace) -> Journal:
-        if replace not in journal.replaces:
-            return journal
-        began_ms = self.since.setdefault(replace.number, self.now_ms)
-        if self.now_ms - began_ms > self.settings.at_most_ms and not replace.handover:
-            self._note(f"Replace {replace.number} of {replace.operator} given up: it took too long")
-            return planner.abort(journal, replace)
-        if replace.handover:
-            return self._next_handover(journal, replace)
-        if not replace.operator:
-            return self._next_fixed(journal, replace)
-        if not replace.new:
-            return self._next_shadows(journal, replace)
-        shadows = [self._status(p) for p in replace.new]
-        olds = [self._status(p) for p in replace.old]
-        goal = max((s.epoch for s in olds if s is not None), default=0) - LAG_EPOCHS
-        for status in shadows:
-            if status is None or status.journal_version != self.journal.version:
-                return journal
-            if not status.accepted or not status.own_checkpoints or status.epoch < goal:
-                return journal
-        first = 1 + min(s.epoch for s in shadows if s is not None)
-        # No earlier than any old life begins, and later than every checkpoint that a new one started from.
-        first = max([first, *(journal.entries[p].first for p in (*replace.old, *replace.new))])
-        self._note(f"Replace {replace.number} of {replace.operator} committed from epoch {first}")
-        return planner.commit(journal, replace, first)
-
-    def _next_fixed(self, journal: Journal, replace: Replace) -> Journal:
-        """Only whether the epoch was missed: whoever asked for it reads the Statuses and releases it."""
-        statuses = [s for s in map(self._status, replace.old) if s]
-        if any(s.epoch >= replace.at and s.fixed_epoch != replace.at and self._is_current(s) for s in statuses):
-            return planner.decide_epoch(journal, replace, 2 + max(s.epoch for s in statuses))
-        return journal
-
-    def _is_current(self, status: Status) -> bool:
-        return status.journal_version == self.journal.version
-
-    def _next_shadows(self, journal: Journal, replace: Replace) -> Journal:
-        statuses = {p: self._status(p) for p in replace.old}
-        fixed: dict[PartitionId, tuple[int, int]] = {}
-        passed = False
-        for partition, status in statuses.items():
-            if status is None or status.journal_version != self.journal.version:
-                return journal
-            if status.fixed_version and (not replace.at or status.fixed_epoch == replace.at):
-                fixed[partition] = (status.fixed_version, status.fixed_epoch)
-            elif replace.at and status.epoch >= replace.at and status.fixed_epoch != replace.at:
-                passed = True
-        if len(fixed) == len(statuses):
-            return planner.start_shadows(journal, replace, fixed)
-        if passed:
-            return planner.decide_epoch(journal, replace, 2 + max(s.epoch for s in statuses.values() if s))
-        return journal
-
-    def _next_handover(self, journal: Journal, replace: Replace) -> Journal:
-        begun = []
-        for partition in replace.old:
-            status = self._status(partition)
-            if status is None or status.journal_version != self.journal.version or status.begun < 0:
-                return journal
-            begun.append(status.begun)
-        if max(begun) >= FOREVER:
-            self._note(f"Replace {replace.number} of {replace.operator} given up: its input has ended")
-            return planner.abort(journal, replace)
-        if not replace.at:
-            return planner.decide_epoch(journal, replace, max(1, *begun))
-        if min(begun) >= replace.at:
-            self._note(f"Replace {replace.number} of {replace.operator} handed over after epoch {replace.at}")
-            return planner.commit_handover(journal, replace)
+    def _step(self, journal: Journal) -> Journal:
+        """The next step of every Replace there is."""
+        statuses = {p: s for p in journal.entries if (s := self._status(p))}
+        for replace in journal.replaces:
+            began_ms = self.since.setdefault(replace.number, self.now_ms)
+            late = self.now_ms - began_ms > self.settings.at_most_ms and not replace.handover
+            journal, why = next_step(journal, replace, Known(self.journal.version, statuses), late)
+            if why:
+                self._note(f"Replace {replace.number} of {replace.operator or 'nothing'}: {why}")
         return journal
 
     def _retire(self, journal: Journal) -> Journal:
@@ -419,4 +371,3 @@ class Controller:
         sinks = [n.name for n in self.graph.nodes.values() if n.kind == "sink"]
         statuses = [self._status(e.partition) for name in sinks for e in self.journal.of(name) if e.role == LIVE]
         self.finished = bool(statuses) and all(s is not None and s.ended for s in statuses)
-

@@ -31,7 +31,9 @@ def first_journal(graph: Graph, term: int = 1, after: int = 0) -> Journal:
     return Journal(1, term, entries, (), numbers)
 
 
-def begin(journal: Journal, operator: str, old: Iterable[PartitionId], ranges: Iterable[KeyRange], at: int, handover: bool) -> Journal:
+def begin(
+    journal: Journal, operator: str, old: Iterable[PartitionId], ranges: Iterable[KeyRange], at: int, handover: bool
+) -> Journal:
     replace = Replace(journal.next_replace, operator, tuple(old), tuple(ranges), handover, at)
     return with_fields(journal, replaces=(*journal.replaces, replace), next_replace=journal.next_replace + 1)
 
@@ -82,7 +84,7 @@ def commit(journal: Journal, replace: Replace, first: int) -> Journal:
 
 def commit_handover(journal: Journal, replace: Replace) -> Journal:
     """The old ones have finished epoch E-1: the new ones begin at E."""
-    journal = start_shadows(journal, replace, {p: (0, replace.at) for p in replace.old})
+    journal = start_shadows(journal, replace, dict.fromkeys(replace.old, (0, replace.at)))
     return commit(journal, next(r for r in journal.replaces if r.number == replace.number), replace.at + 1)
 
 

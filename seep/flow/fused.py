@@ -24,7 +24,11 @@ UNCLAIMED = 1_000
 """Dead letters kept for the host when no stream takes them; older ones are only counted."""
 
 TAILS = "tails"
-"""The state table of what fused steps counted."""
+"""The state table of what came in, went out, and was counted by fused steps."""
+IN = "in:"
+"""Counter of the rows of a port ..."""
+OUT = "out:"
+"""... and of those put on an edge: state like the others, so that the audit is exact across splits and replays."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,7 @@ class Runner:
                 self.unclaimed.extend(batch.record.to_pylist())
             for follower in after.get(name, ()):
                 if isinstance(follower, Route):
+                    site.tally.add(OUT + follower.edge, batch.buckets)
                     edges[follower.edge] = follower.turn(batch)
                 else:
                     site.operator = follower.name
@@ -102,6 +107,8 @@ class FusedLogic:
         self._tally = Tally()
 
     def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
+        for port, batch in inputs:
+            self._tally.add(f"{IN}{port}", batch.buckets)
         outputs = self.head.take(moment, inputs)
         site = Site(self.runner.name, moment.epoch, self._tally)
         errors = outputs.get("errors")

@@ -184,7 +184,16 @@ def apply(
     hint = hint_of("apply", stream.keys or ())
     stateful = bool(states_of(made)) or overrides(made, "on_timer")
     vertex = stream._operator("apply", partial(users, made, arguments), schemas, inputs, hint, stateful)
-    return Applied(stream.flow, Tap(vertex, "out"), schemas["out"])
+    return Applied(stream.flow, Tap(vertex, "out"), schemas["out"], None, kept_time(stream, schemas["out"]))
+
+
+def kept_time(stream: Dataset, schema: pa.Schema) -> Time | None:
+    """Behind a user's function event time stays bound to its column, if that is still there in the same type."""
+    time = stream.time
+    if time is None:
+        return None
+    at = schema.get_field_index(time.column)
+    return time if at >= 0 and schema.field(at).type == stream.schema.field(time.column).type else None
 
 
 def refuse_clash(taken: tuple[str, ...], names: tuple[str, ...]) -> None:

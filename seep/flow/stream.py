@@ -113,14 +113,9 @@ class Stream(Dataset):
             return self._mapped("map_batch", MapBatch("map_batch", fn, declared, on_error))
 
     def _mapped(self, verb: str, step: MapRows | FlatMapRows | MapBatch) -> Stream:
-        """A function may have changed any key; event time stays bound to its column if that is still there."""
+        # A function may have changed any key, so the stream is unkeyed.
         schema = physical(step.schema)
-        time = self.time
-        if time is not None:
-            at = schema.get_field_index(time.column)
-            if at < 0 or schema.field(at).type != self.schema.field(time.column).type:
-                time = None
-        return Stream(self.flow, self._stage(verb, step), schema, None, time)
+        return Stream(self.flow, self._stage(verb, step), schema, None, keyed.kept_time(self, schema))
 
     # --- shape -----------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ light lists (`seep.sim`), and workers run it on Arrow columns (`seep.model.arrow
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from seep.model.ids import KeyRange
 
@@ -27,7 +27,7 @@ class Batch(Protocol):
     def pieces(self, limit_rows: int) -> Sequence[Batch]:
         """The same rows in batches of at most so many."""
 
-    def concat(self, batches: Sequence[Batch]) -> Batch:
+    def concat(self, batches: Sequence[Any]) -> Any:
         """These batches, one after the other (self only picks the kind of batch)."""
 
     def digest(self) -> int:

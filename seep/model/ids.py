@@ -6,6 +6,7 @@ higher generation, so one comparison tells a zombie from its successor.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 BUCKETS = 4096
@@ -66,7 +67,7 @@ class KeyRange(NamedTuple):
         (KeyRange(low=0, high=2048), KeyRange(low=2048, high=4096))
         """
         edges = [self.low + self.size * i // parts for i in range(parts + 1)]
-        return tuple(KeyRange(a, b) for a, b in zip(edges, edges[1:], strict=False))
+        return tuple(KeyRange(a, b) for a, b in pairwise(edges))
 
 
 EVERYTHING = KeyRange(0, BUCKETS)

@@ -23,7 +23,17 @@ from seep.state.checkpoint import Buffered
 class Cursor:
     """One subscription, as its sender sees it."""
 
-    __slots__ = ("after", "key_range", "open_bytes", "opened", "position", "sequence", "subscription", "taken", "worker")
+    __slots__ = (
+        "after",
+        "key_range",
+        "open_bytes",
+        "opened",
+        "position",
+        "sequence",
+        "subscription",
+        "taken",
+        "worker",
+    )
 
     def __init__(self, message: Subscribe, position: int) -> None:
         self.subscription: SubscriptionId = message.subscription

@@ -34,7 +34,11 @@ class SinkPartition:
         self.marked_ms = desk.now_ms
         self.credited = -1
         self.rows = 0
+        """Committed by this partition since it began: logged with each record, for the audit."""
         self.truncated = 0
+        self.publishing = 0
+        """Publishes not answered yet: neither the end nor the seal is final before they are."""
+        self.closed = False
         self._fence()
 
     # --- start ---------------------------------------------------------------------------------------------------
@@ -63,9 +67,9 @@ class SinkPartition:
         if reply.error:
             self._read_log()
             return
-        for epoch, record in reply.value:
-            self.committed = epoch
-            self.desk.effects.append(Publish(self.entry.partition, epoch, record, False))
+        for epoch, (rows, record) in reply.value:
+            self.committed, self.rows = epoch, rows
+            self._publish(epoch, record, ended=False)
         self.inputs.taken = self.inputs.highest = self.committed
         self.running = True
         self.desk.changed = True
@@ -117,7 +121,8 @@ class SinkPartition:
     def _append(self, epoch: int, record: bytes | None) -> None:
         self.appending = (epoch, record, self.ended)
         partition, generation = self.entry.partition, self.entry.generation
-        self.desk.call(self, lambda token: Append(token, partition, generation, epoch, record), self._appended)
+        logged = (self.rows, record)
+        self.desk.call(self, lambda token: Append(token, partition, generation, epoch, logged), self._appended)
 
     def _appended(self, reply: StoreReply) -> None:
         assert self.appending is not None
@@ -131,12 +136,25 @@ class SinkPartition:
             self.appending = None
             self.committed = epoch
             self.marked_ms = self.desk.now_ms
-            self.desk.effects.append(Publish(self.entry.partition, epoch, record, ended))
+            self._publish(epoch, record, ended)
             self.inputs.trim(epoch)
             self.desk.changed = self.desk.changed or ended or epoch >= self._stop()
+            self._close()
             self.advance()
 
+    def _publish(self, epoch: int, record: bytes | None, ended: bool) -> None:
+        self.publishing += 1
+        self.desk.effects.append(Publish(self.entry.partition, epoch, record, ended))
+
+    def _close(self) -> None:
+        """Our life is over: what the outlet still holds back must become visible."""
+        if self.committed >= self.entry.last and not self.closed:
+            self.closed = True
+            self._publish(self.committed, None, ended=True)
+
     def published(self, upto: int) -> None:
+        self.publishing -= 1
+        self.desk.changed = self.desk.changed or not self.publishing
         if upto > self.truncated:
             self.truncated = upto
             self.desk.effects.append(Truncate(self.entry.partition, self.entry.generation, upto))
@@ -147,6 +165,7 @@ class SinkPartition:
         self.entry = entry
         if self.running:
             self.inputs.adopt(entry.last)
+            self._close()
             self.advance()
 
     def tick(self) -> None:
@@ -185,8 +204,8 @@ class SinkPartition:
             own_checkpoints=2 if self.committed > self.entry.base_epoch else 0,
             accepted=self.running and self.inputs.accepted,
             begun=(self.committed if replace and replace.at else self.inputs.taken) if resting else -1,
-            drained=self.running and self.committed >= self.entry.last,
-            ended=self.running and self.ended and self.appending is None,
+            drained=self.running and self.closed and not self.publishing,
+            ended=self.running and self.ended and self.appending is None and not self.publishing,
             fenced=self.fenced,
             failure=self.failure or self.inputs.failure,
             statistics={"rows_in": self.rows},

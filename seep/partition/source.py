@@ -20,7 +20,7 @@ from seep.protocol.messages import Credit, DataMessage, Status, Subscribe, Trim,
 
 Record = dict[str, Any]
 """One cut: after (the epoch before), now (ms), watermark, ended, digest, rows,
-splits: {split: [start, end, greatest time, ended, last heard of (ms)]}"""
+splits: {split: [start, end, greatest time, ended, last heard of (ms), counters since the beginning]}"""
 
 
 class SourcePartition:
@@ -32,7 +32,7 @@ class SourcePartition:
         self.outputs = Outputs(desk, entry, graph.outputs(self.node.name), Progress(0, 0, BEGINNING, 0))
         lows = [r.low for r in split_buckets(self.intake.splits)]
         self.splits: dict[int, list[Any]] = {
-            split: [None, None, BEGINNING, False, 0] for split, low in enumerate(lows) if low in entry.key_range
+            split: [None, None, BEGINNING, False, 0, {}] for split, low in enumerate(lows) if low in entry.key_range
         }
         self.epoch = entry.first - 1
         self.watermark = BEGINNING
@@ -105,9 +105,9 @@ class SourcePartition:
 
     def _begin_from_bases(self) -> None:
         for record in self.bases.values():
-            for split, (_, end, time, ended, heard) in _splits(record):
+            for split, (_, end, *rest) in _splits(record):
                 if split in self.splits:
-                    self.splits[split] = [end, end, time, ended, heard]
+                    self.splits[split] = [end, end, *rest]
             self.cut_wall_ms = max(self.cut_wall_ms, record["now"])
         self.bases.clear()
         self.watermark = self._watermark(self.cut_wall_ms)
@@ -116,14 +116,14 @@ class SourcePartition:
     def _replay(self, epoch: int, record: Record) -> None:
         """Read again what the log says this epoch held."""
         outputs: list[dict[str, Batch]] = []
-        for split, (start, end, time, ended, heard) in _splits(record):
+        for split, (start, end, *rest) in _splits(record):
             if epoch >= self.entry.first and start != end:
                 reading = self.intake.read(split, start, end, FOREVER, record["now"])
                 if reading is None:
                     self._fail(f"{self.entry.partition}: split {split} no longer has epoch {epoch}")
                     return
                 outputs.append(dict(reading.outputs))
-            self.splits[split] = [end, end, time, ended, heard]
+            self.splits[split] = [end, end, *rest]
         merged = _merge(outputs)
         if _digest(merged) != record["digest"]:
             self._fail(f"{self.entry.partition}: epoch {epoch} reads differently than it did before")
@@ -154,6 +154,14 @@ class SourcePartition:
         heard_higher = self.outputs.highest > self.epoch
         if self.ended or self.epoch >= self.entry.last or not (heard_higher or self.desk.now_ms >= self.next_cut_ms):
             return
+        if self.desk.journal.stopping == "drain":
+            for known in self.splits.values():
+                known[0], known[3] = known[1], True
+            self.watermark = FOREVER
+            self._append(
+                max(self.epoch + 1, self.outputs.highest), self._record(self.cut_wall_ms, 0, 0, ended=True), {}
+            )
+            return
         if self.desk.journal.stopping or self.outputs.blocked:
             return
         if self.outputs.size_bytes >= self.desk.settings.buffer_bytes:
@@ -177,6 +185,7 @@ class SourcePartition:
             known[1] = reading.position
             known[2] = max(known[2], reading.event_time)
             known[3] = reading.ended
+            known[5] = _counted(known[5], {"read": reading.rows, **(reading.statistics or {})})
             if reading.rows:
                 known[4] = wall_ms
                 outputs.append(dict(reading.outputs))
@@ -194,7 +203,7 @@ class SourcePartition:
         idle_ms = self.intake.idle_ms
         active = [
             time - self.intake.lateness_us if time > BEGINNING else BEGINNING
-            for _, _, time, ended, heard in self.splits.values()
+            for _, _, time, ended, heard, _ in self.splits.values()
             if not ended and not (idle_ms is not None and wall_ms - heard >= idle_ms)
         ]
         if active:
@@ -308,6 +317,10 @@ class SourcePartition:
 
 def _splits(record: Record) -> list[tuple[int, list[Any]]]:
     return [(int(split), known) for split, known in record["splits"].items()]
+
+
+def _counted(counters: dict[str, int], more: dict[str, int]) -> dict[str, int]:
+    return {name: counters.get(name, 0) + more.get(name, 0) for name in {**counters, **more}}
 
 
 def _merge(outputs: list[dict[str, Batch]]) -> dict[str, Batch]:

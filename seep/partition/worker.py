@@ -26,7 +26,11 @@ from seep.protocol.messages import (
 )
 
 Partition = OperatorPartition | SourcePartition | SinkPartition
-KINDS = {"operator": OperatorPartition, "source": SourcePartition, "sink": SinkPartition}
+KINDS: dict[str, type[OperatorPartition] | type[SourcePartition] | type[SinkPartition]] = {
+    "operator": OperatorPartition,
+    "source": SourcePartition,
+    "sink": SinkPartition,
+}
 
 
 class Worker:

@@ -41,8 +41,8 @@ class PutCheckpoint:
 @dataclass(frozen=True, slots=True)
 class LoadCheckpoints:
     """-> list[list[Checkpoint]]: the restorable chains of the partition (each full first, then its increments),
-    the newest restorable point first; damaged ones are left out. ``upto``: no newer version than that (0 = any). At most the newest
-    two points. Error ``damaged``: there are some, but none can be restored."""
+    the newest restorable point first; damaged ones are left out. ``upto``: no newer version than that (0 = any). At
+    most the newest two points. Error ``damaged``: there are some, but none can be restored."""
 
     token: int
     partition: PartitionId
@@ -70,7 +70,8 @@ class DropCheckpoints:
 @dataclass(frozen=True, slots=True)
 class Append:
     """Append to the partition's log if the generation is not fenced and `epoch` is higher than the last one's.
-    -> None, or error ``fenced`` / ``exists`` / ``failed``. `record` is JSON-able for sources, bytes for sinks."""
+    -> None, or error ``fenced`` / ``exists`` / ``failed``. `record`: a dict of plain values for
+    sources, (rows so far, bytes or None) for sinks."""
 
     token: int
     partition: PartitionId

@@ -112,7 +112,7 @@ def _encode_frame(frame: Frame) -> list[Bytes]:
     if not isinstance(batch, ArrowBatch):
         raise TypeError(f"only Arrow batches can be sent, not {type(batch).__name__}")
     schema, message = write_record(batch.record)
-    buckets = memoryview(np.ascontiguousarray(batch.buckets, dtype=np.uint16)).cast("B") if batch.rows else b""
+    buckets = np.ascontiguousarray(batch.buckets, dtype=np.uint16).data.cast("B") if batch.rows else b""
     return [msgpack.packb(header), schema, message, buckets]
 
 

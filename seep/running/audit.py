@@ -1,28 +1,83 @@
-"""The books of a flow at one epoch: every row a source read is accounted for, edge by edge.
+"""The books of a flow at one epoch: every row that was put on an edge was taken from it, once.
 
-What an operator took in is compared with what its senders put out: the counters are state (by bucket, saved with the
-checkpoint), so splits, merges and replays do not blur them.
+The counters are state: they lie by bucket in the operators' checkpoints, by split in the sources' epoch logs, and in
+the sinks' committed logs. So splits, merges, kills and replays do not blur them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from seep.model.ids import BUCKETS
+from seep.flow.fused import IN, OUT, TAILS
+from seep.model.arrow import ArrowState
+from seep.model.ids import PartitionId
 from seep.partition.contract import Graph
-from seep.runtime.controller import View
+from seep.protocol.effects import ReadLog
+from seep.protocol.journal import Journal
+from seep.state.checkpoint import Checkpoint
 
-LOSSES = ("late", "filtered", "errors")
+Counters = dict[str, int]
+ELSEWHERE = ("filtered", "late", "errors", "skipped")
 
 
-def audit_of(graph: Graph, view: View, store: Any, epoch: int) -> dict[str, Any]:
-    """One line for each node: rows in and out, and where the others went."""
-    lines: dict[str, dict[str, int]] = {}
-    for name in graph.nodes:
-        line: dict[str, int] = {}
-        for entry in view.journal.live(name):
-            status = view.statuses.get(entry.partition)
-            for counter, number in (status.statistics if status else {}).items():
-                line[counter] = line.get(counter, 0) + number
-        lines[name] = line
-    return {"epoch": epoch, "operators": lines, "buckets": BUCKETS}
+def audit_of(
+    graph: Graph, journal: Journal, store: Any, epoch: int, checkpoints: Iterable[Checkpoint], sources: Any
+) -> dict[str, Any]:
+    """For each edge what was sent and taken up to the epoch; for each node where its rows went. ``balanced``: all."""
+    nodes: dict[str, Counters] = {name: {} for name in graph.nodes}
+    for name, found in sources.items():
+        for known in found["splits"].values():
+            _add(nodes[name], known[5])
+    for checkpoint in checkpoints:
+        if isinstance(checkpoint.state, ArrowState):
+            for table in (TAILS, "counters"):
+                if table in checkpoint.state.tables:
+                    rows = checkpoint.state.tables[table]
+                    counted = zip(rows.column("name").to_pylist(), rows.column("count").to_pylist(), strict=True)
+                    for counter, number in counted:
+                        _add(nodes[checkpoint.partition.operator], {counter: number})
+    for node in graph.nodes.values():
+        if node.kind == "sink":
+            nodes[node.name] = {"in": _sunk(store, journal, node.name, epoch)}
+    edges = [_edge(edge, nodes, graph) for edge in graph.edges]
+    sinks = {
+        node.name: {
+            "sent": sum(nodes[e.source].get(OUT + e.name, 0) for e in graph.inputs(node.name)),
+            "committed": nodes[node.name]["in"],
+        }
+        for node in graph.nodes.values()
+        if node.kind == "sink"
+    }
+    elsewhere = {
+        name: {counter: number for counter, number in counters.items() if counter in ELSEWHERE and number}
+        for name, counters in nodes.items()
+    }
+    return {
+        "epoch": epoch,
+        "balanced": all(e["sent"] == e["taken"] for e in edges if e["taken"] is not None)
+        and all(s["sent"] == s["committed"] for s in sinks.values()),
+        "read": {name: nodes[name].get("read", 0) for name in sources},
+        "edges": edges,
+        "sinks": sinks,
+        "elsewhere": {name: counters for name, counters in elsewhere.items() if counters},
+    }
+
+
+def _edge(edge: Any, nodes: dict[str, Counters], graph: Graph) -> dict[str, Any]:
+    taken = nodes[edge.target].get(f"{IN}{edge.port}", 0) if graph.nodes[edge.target].kind == "operator" else None
+    return {"edge": edge.name, "sent": nodes[edge.source].get(OUT + edge.name, 0), "taken": taken}
+
+
+def _sunk(store: Any, journal: Journal, sink: str, epoch: int) -> int:
+    rows = 0
+    for number in range(journal.next_number[sink]):
+        reply = store.perform(ReadLog(0, PartitionId(sink, number)))
+        totals = [total for at, (total, _) in (reply.value if reply and reply.value else ()) if at <= epoch]
+        rows += totals[-1] if totals else 0
+    return rows
+
+
+def _add(counters: Counters, more: Counters) -> None:
+    for name, number in more.items():
+        counters[name] = counters.get(name, 0) + number

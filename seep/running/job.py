@@ -18,16 +18,19 @@ from seep.flow.build import Flow
 from seep.flow.compile import compile_flow
 from seep.model.arrow import BUCKET, KEY, ArrowState
 from seep.protocol.journal import LIVE, Journal, Replace
+from seep.running.audit import audit_of
+from seep.running.result import Result, collected
+from seep.running.savepoint import Savepoint, source_positions, whole
 from seep.runtime.api import ApiServer
 from seep.runtime.control import HostControl
 from seep.runtime.controller import FAILED, ControllerHost
 from seep.runtime.job import JobDirectory, job_path
 from seep.runtime.slots import Backend
-from seep.running.audit import audit_of
-from seep.running.result import Result, collected
-from seep.running.savepoint import Savepoint, source_positions, whole
+from seep.state.checkpoint import Checkpoint
 
 PATIENCE_SECONDS = 60.0
+HEADROOM_EPOCHS = 1_000_000
+"""A flow restored from a savepoint goes on above every number the saved one may have used meanwhile."""
 
 
 def start(
@@ -93,9 +96,19 @@ class Job:
         return self.host.view.journal
 
     def audit(self) -> dict[str, Any]:
-        """Do the books balance: rows in = out + filtered + pending + late + dead letters, for every operator."""
+        """Do the books balance: was every row that was put on an edge, up to one epoch, taken from it once?"""
         with self._fixed() as fixed:
-            return audit_of(self.host.machine.graph, self.host.view, self.directory.store(), fixed.at)
+            store, graph = self.directory.store(), self.host.machine.graph
+            return audit_of(graph, self.journal, store, fixed.at, self._saved(fixed), self._positions(fixed))
+
+    def _saved(self, fixed: Replace) -> list[Checkpoint]:
+        store, view = self.directory.store(), self.host.view
+        return [whole(store, p, view.statuses[p].fixed_version) for p in fixed.old]
+
+    def _positions(self, fixed: Replace) -> dict[str, Any]:
+        names = [n.name for n in self.host.machine.graph.nodes.values() if n.kind == "source"]
+        store = self.directory.store()
+        return {name: source_positions(store, self.journal, name, fixed.at) for name in names}
 
     def state(self, operator: str) -> pa.Table:
         """What an operator remembers, by key, at one epoch of the running flow."""
@@ -129,21 +142,14 @@ class Job:
             raise Misuse(f"{name!r} is no name for a savepoint; give some letters")
         began = time.monotonic()
         with self._fixed() as fixed:
-            store, view, graph = self.directory.store(), self.host.view, self.host.machine.graph
-            checkpoints = [whole(store, p, view.statuses[p].fixed_version) for p in fixed.old]
-            sources = {
-                n.name: source_positions(store, view.journal, n.name, fixed.at)
-                for n in graph.nodes.values()
-                if n.kind == "source"
-            }
-            highest = max(s.epoch for s in view.statuses.values()) + 1_000_000
-            Savepoint.write(path, self.directory.key, self.name, fixed.at, highest, checkpoints, sources)
+            highest = max(s.epoch for s in self.host.view.statuses.values()) + HEADROOM_EPOCHS
+            saved, positions = self._saved(fixed), self._positions(fixed)
+            Savepoint.write(path, self.directory.key, self.name, fixed.at, highest, saved, positions)
         return {"savepoint": name, "path": str(path), "epoch": fixed.at, "seconds": round(time.monotonic() - began, 3)}
 
     def stop(self, drain: bool = False) -> dict[str, Any]:
         """End the flow; with `drain`, sources stop and everything in flight reaches the sinks first."""
-        answer = self._control.stop(drain)
-        return answer
+        return self._control.stop(drain)
 
     def wait(self, timeout_seconds: float | None = None) -> Result:
         """Until the flow has ended; what it collected. Raises what made it fail."""

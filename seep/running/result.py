@@ -56,8 +56,9 @@ def collected(graph: Graph, journal: Journal, perform: Perform) -> Result:
 
 
 def records_of(sink: str, journal: Journal, perform: Perform) -> list[tuple[int, Any]]:
+    """(epoch, record) of all its partitions, in epoch order."""
     records: list[tuple[int, Any]] = []
     for number in range(journal.next_number.get(sink, 0)):
         reply = perform(ReadLog(0, PartitionId(sink, number)))
-        records.extend(reply.value if reply is not None and reply.value else ())
+        records.extend((epoch, record) for epoch, (_, record) in (reply.value if reply and reply.value else ()))
     return sorted(records, key=lambda record: record[0])

@@ -40,9 +40,16 @@ class Savepoint:
 
     @classmethod
     def write(
-        cls, path: Path, key: bytes, flow: str, epoch: int, highest: int, checkpoints: Iterable[Checkpoint], sources: Any
+        cls,
+        path: Path,
+        key: bytes,
+        flow: str,
+        epoch: int,
+        highest: int,
+        checkpoints: Iterable[Checkpoint],
+        sources: Any,
     ) -> Savepoint:
-        """`sources`: by source: {split: [start, end, time, ended, heard]} as of the epoch."""
+        """`sources`: by source: where its splits stood (`source_positions`)."""
         files = Files(sync=True)
         if path.exists():
             raise Misuse(f"savepoint {path.name!r} exists already; choose another name")
@@ -133,7 +140,6 @@ def source_positions(store: Any, journal: Journal, source: str, epoch: int) -> d
 def _cut(saved: list[Checkpoint], partition: PartitionId, key_range: KeyRange, after: int) -> Checkpoint:
     parts = [c.state.part(key_range) for c in saved if isinstance(c.state, ArrowState)]
     newest = saved[0]
-    counts: dict[str, int] = {}
     return Checkpoint(
         partition,
         FIRST,
@@ -144,8 +150,5 @@ def _cut(saved: list[Checkpoint], partition: PartitionId, key_range: KeyRange, a
         newest.now_ms,
         newest.watermark,
         False,
-        compact([p for p in parts if isinstance(p, ArrowState)]),
-        {},
-        {},
-        counts,
+        compact(parts),
     )

@@ -15,7 +15,7 @@ from seep.control.controller import Controller
 from seep.control.requests import Request, WorkerLost
 from seep.model.ids import CONTROLLER, PartitionId
 from seep.protocol import wire
-from seep.protocol.effects import Effect, Publish, ReleaseWorker, Send, WantWorkers
+from seep.protocol.effects import Effect, Publish, ReleaseWorker, Send, StoreReply, WantWorkers
 from seep.protocol.journal import Journal
 from seep.protocol.messages import Hello, Report, Status
 from seep.runtime.background import Background
@@ -126,7 +126,8 @@ class ControllerHost:
         for worker in dict.fromkeys([*self.transport.lost(), *self.backend.events()]):
             self._perform(machine.handle(WorkerLost(worker), now_ms()))
         for answer in self.background.answers():
-            self._perform(machine.handle(answer, now_ms()))  # type: ignore[arg-type]
+            if isinstance(answer, StoreReply):
+                self._perform(machine.handle(answer, now_ms()))
         while self._requests:
             self._perform(machine.handle(self._requests.popleft(), now_ms()))
         self._perform(machine.tick(now_ms()))

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from random import Random
 
+from seep.control.controller import Controller
 from seep.control.requests import ScaleTo
 from seep.model.ids import CONTROLLER, PartitionId
 from seep.partition.operator import OperatorPartition
@@ -150,12 +151,7 @@ class Injector:
         if in_replace and not controller.journal.replaces and not controller.wanted:
             world.at(3.0, lambda: self._crash_controller(fault, False))
             return
-        if controller.wanted is not None:
-            self.interrupted["controller: journal swap"] += 1
-        for replace in controller.journal.replaces:
-            step = "hand-over" if replace.handover else "shadows" if replace.new else "pin"
-            self.interrupted[f"controller: replace, {step}"] += 1
-        self.interrupted["controller: at rest"] += 1
+        self.interrupted.update(controller_steps(controller))
         self.hits += 1
         world.crash(CONTROLLER)
         world.at(fault.length_ms, lambda: None if world.nodes[CONTROLLER].alive else world.start_controller())
@@ -173,25 +169,40 @@ class Injector:
 
     def _note(self, node: SimNode) -> None:
         self.hits += 1
-        assert isinstance(node.machine, Worker)
-        journal = node.machine.desk.journal
-        for partition in node.machine.partitions.values():
-            entry = partition.entry
-            steps = [entry.role]
-            if not partition.running:
-                steps = ["starting"]
-            elif isinstance(partition, OperatorPartition):
-                steps += ["checkpoint"] if partition.saver.busy else []
-                steps += ["pinned"] if partition.pinned else []
-                steps += ["subscribing"] if not partition.inputs.accepted else []
-                steps += ["replaying"] if partition.inputs.next_epoch() <= partition.inputs.bound() else []
-            elif partition.appending is not None:
-                steps += ["log append"]
-            replace = journal.replacing(entry.partition)
-            if replace is not None and replace.handover:
-                steps += ["handing over"]
-            for step in steps:
-                self.interrupted[f"{partition.node.kind}: {step}"] += 1
+        self.interrupted.update(named_steps(node))
+
+
+def named_steps(node: SimNode) -> Counter[str]:
+    """The steps of the protocol that this worker is in the middle of."""
+    assert isinstance(node.machine, Worker)
+    found: Counter[str] = Counter()
+    journal = node.machine.desk.journal
+    for partition in node.machine.partitions.values():
+        entry = partition.entry
+        steps = [entry.role]
+        if not partition.running:
+            steps = ["starting"]
+        elif isinstance(partition, OperatorPartition):
+            steps += ["checkpoint"] if partition.saver.busy else []
+            steps += ["pinned"] if partition.pinned else []
+            steps += ["subscribing"] if not partition.inputs.accepted else []
+            steps += ["replaying"] if partition.inputs.next_epoch() <= partition.inputs.bound() else []
+        elif partition.appending is not None:
+            steps += ["log append"]
+        replace = journal.replacing(entry.partition)
+        if replace is not None and replace.handover:
+            steps += ["handing over"]
+        found.update(f"{partition.node.kind}: {step}" for step in steps)
+    return found
+
+
+def controller_steps(controller: Controller) -> list[str]:
+    """The steps of the protocol that the controller is in the middle of."""
+    steps = ["controller: journal swap"] if controller.wanted is not None else []
+    for replace in controller.journal.replaces:
+        step = "hand-over" if replace.handover else "shadows" if replace.new else "pin"
+        steps.append(f"controller: replace, {step}")
+    return [*steps, "controller: at rest"]
 
 
 def _busy(node: SimNode) -> bool:

@@ -100,7 +100,11 @@ class LightLogic:
         items.sort(key=lambda item: item[0])
         out = self.fold(moment, items)
         out.sort(key=lambda item: item[0])
-        return {name: LightBatch(tuple((route(i), i[1]) for i in out)) for name, route in self.routes.items()} if out else {}
+        return (
+            {name: LightBatch(tuple((route(i), i[1]) for i in out)) for name, route in self.routes.items()}
+            if out
+            else {}
+        )
 
     def fold(self, moment: Moment, items: list[Item]) -> list[Item]:
         raise AssertionError("every operator folds")
@@ -164,7 +168,7 @@ class Timed(LightLogic):
     def fold(self, moment: Moment, items: list[Item]) -> list[Item]:
         out: list[Item] = []
         for _, (key, value, time) in items:
-            seen, total, _ = self.state.get(key, (0, 0, 0))
+            total = self.state.get(key, (0, 0, 0))[1]
             self.put(key, (moment.now_ms + 25, total * 7 % 1_000_000_007 + value, time))
         due = [k for k, (at, _, _) in self.state.items() if at <= moment.now_ms or moment.watermark >= 2**61]
         for bucket, key in sorted((bucket_of(k), k) for k in due):

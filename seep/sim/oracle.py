@@ -43,7 +43,7 @@ def check_sources(graph: Graph, store: SimStore) -> None:
         cuts, intake = source_cuts(graph, store, node.name), node.make()
         at: dict[int, Any] = {}
         for epoch in sorted(cuts):
-            for split, (start, end, _, _, _) in cuts[epoch].items():
+            for split, (start, end, *_) in cuts[epoch].items():
                 if (at.get(split) or 0) != (start or 0):
                     raise Violation(f"{node.name}: split {split} epoch {epoch} starts at {start}, not {at.get(split)}")
                 at[split] = end
@@ -104,10 +104,12 @@ def _walls(store: SimStore) -> dict[str, dict[int, int]]:
     return walls
 
 
-def _read(intake: Any, cut: dict[int, list[Any]], known: dict[int, list[Any]], now_ms: int, batches: dict[str, Any]) -> None:
+def _read(
+    intake: Any, cut: dict[int, list[Any]], known: dict[int, list[Any]], now_ms: int, batches: dict[str, Any]
+) -> None:
     outputs: dict[str, list[Any]] = {}
     for split in sorted(cut):
-        start, end, time, ended, _ = cut[split]
+        start, end, time, ended, *_ = cut[split]
         if start != end:
             for name, batch in intake.read(split, start, end, FOREVER, now_ms).outputs.items():
                 outputs.setdefault(name, []).append(batch)
@@ -118,7 +120,9 @@ def _read(intake: Any, cut: dict[int, list[Any]], known: dict[int, list[Any]], n
 def _watermark(intake: Any, known: dict[int, list[Any]]) -> int:
     if len(known) < intake.splits:
         return BEGINNING
-    active = [known[s][2] - intake.lateness_us if known[s][2] > BEGINNING else BEGINNING for s in known if not known[s][3]]
+    active = [
+        known[s][2] - intake.lateness_us if known[s][2] > BEGINNING else BEGINNING for s in known if not known[s][3]
+    ]
     return min(active) if active else FOREVER
 
 
@@ -127,7 +131,7 @@ def committed(store: SimStore, sink: str) -> dict[int, Any]:
     found: dict[int, list[Any]] = {}
     for partition, log in store.history.items():
         if partition.operator == sink:
-            for epoch, record in log:
+            for epoch, (_, record) in log:
                 if record is not None:
                     found.setdefault(epoch, []).extend(record)
     return {epoch: tuple(sorted(rows, key=lambda item: item[0])) for epoch, rows in found.items()}
@@ -141,9 +145,8 @@ def check_output(graph: Graph, store: SimStore, complete: bool = True) -> int:
         got = committed(store, sink)
         for epoch in sorted(set(epochs) | set(got)):
             if epochs.get(epoch) != got.get(epoch) and (complete or epoch in got):
-                raise Violation(
-                    f"sink {sink}, epoch {epoch}: expected {_short(epochs.get(epoch))}, committed {_short(got.get(epoch))}"
-                )
+                wanted_rows, found_rows = _short(epochs.get(epoch)), _short(got.get(epoch))
+                raise Violation(f"sink {sink}, epoch {epoch}: expected {wanted_rows}, committed {found_rows}")
             rows += len(epochs.get(epoch, ()))
     return rows
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import pairwise
 from random import Random
 
-from seep.model.ids import CONTROLLER
+from seep.model.ids import CONTROLLER, PartitionId
 from seep.model.settings import Settings
 from seep.partition.source import SourcePartition
 from seep.partition.worker import Worker
+from seep.protocol.journal import SEALED, Journal
 from seep.sim.faults import Fault, Injector, draw_faults
 from seep.sim.flows import draw_flow
 from seep.sim.oracle import Violation, check_journal, check_output, check_sources
@@ -81,18 +83,15 @@ def run_schedule(seed: int, faults: list[Fault] | None = None, rows: int = 0) ->
         outcome.violation = str(violation)
     journals = world.store.journals
     outcome.messages, outcome.hits, outcome.virtual_ms = world.messages, injector.hits, world.now_ms
-    outcome.replaces = sum(
-        len(set(b.entries) & {p for p, e in b.entries.items() if e.role == "sealed"} - _sealed(a))
-        for a, b in zip(journals, journals[1:], strict=False)
-    )
+    outcome.replaces = sum(len(_sealed(after) - _sealed(before)) for before, after in pairwise(journals))
     outcome.interrupted = injector.interrupted
     state = repr((sorted(world.store.history.items()), world.messages, [j.version for j in journals], world.now_ms))
     outcome.digest = zlib.crc32(state.encode())
     return outcome
 
 
-def _sealed(journal: object) -> set[object]:
-    return {p for p, e in journal.entries.items() if e.role == "sealed"}  # type: ignore[attr-defined]
+def _sealed(journal: Journal) -> set[PartitionId]:
+    return {p for p, e in journal.entries.items() if e.role == SEALED}
 
 
 def _over(world: World) -> bool:

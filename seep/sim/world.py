@@ -50,12 +50,13 @@ class World:
         parts: int = 1,
         first: Journal | None = None,
         jitter_ms: float = 2.0,
-        store: SimStore | None = None,
+        wall_ms: Callable[[], int] | None = None,
     ) -> None:
         self.graph, self.settings, self.random = graph, settings, random
         self.workers, self.parts, self.first, self.jitter_ms = workers, parts, first, jitter_ms
         self.now_ms = 0.0
-        self.store = store or SimStore()
+        self.store = SimStore()
+        self.wall_ms = wall_ms or (lambda: START_WALL_MS + int(self.now_ms))
         self.nodes: dict[str, SimNode] = {}
         self.heap: list[tuple[float, int, Callable[[], None]]] = []
         self.sequence = 0
@@ -138,7 +139,7 @@ class World:
         if isinstance(node.machine, Controller):
             effects = node.machine.tick(self.now_ms)
         else:
-            effects = node.machine.tick(self.now_ms, START_WALL_MS + int(self.now_ms) + node.clock_offset_ms)
+            effects = node.machine.tick(self.now_ms, self.wall_ms() + node.clock_offset_ms)
         self._perform(node, effects)
         jitter = self.random.random() if self.jitter_ms else 0.0
         self.at(TICK_MS + jitter + node.slowness_ms, lambda: self._tick(node))

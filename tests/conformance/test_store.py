@@ -102,7 +102,7 @@ class Contract:
         assert found.state.tables["t"].equals(saved.tables["t"])
         [buffered] = found.buffers["out"]
         assert buffered.progress == checkpoint(1).buffers["out"][0].progress
-        assert buffered.batches[0].record.to_pydict() == {"a": [0, 1, 2]}  # type: ignore[attr-defined]
+        assert buffered.batches[0].record.to_pydict() == {"a": [0, 1, 2]}
         assert found.trimmed == checkpoint(1).trimmed
         assert found.counts == {"late": 1}
 

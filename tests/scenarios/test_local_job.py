@@ -2,147 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 from urllib.request import urlopen
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
 from seep.backends.local import LocalBackend
 from seep.control.requests import ScaleTo, StopFlow
-from seep.model.arrow import BUCKET, KEY, ArrowBatch, ArrowState
-from seep.model.batch import Batch, State
-from seep.model.epoch import Moment
-from seep.model.settings import Settings
-from seep.partition.contract import Edge, Graph, Node, Reading
-from seep.protocol.effects import ReadLog
-from seep.runtime.controller import ControllerHost
-from seep.runtime.job import JobDirectory
-
-KEYS = 97
-SPLITS = 4
-
-
-def bucket_of(key: int) -> int:
-    return key * 41 % 4096
-
-
-class Numbers:
-    """0, 1, 2, ... on each split, a few hundred to an epoch."""
-
-    splits = SPLITS
-    lateness_us = 0
-    idle_ms = None
-
-    def __init__(self, rows: int) -> None:
-        self.rows = rows
-
-    def read(self, split: int, position: Any, until: Any, limit_rows: int, now_ms: int) -> Reading | None:
-        start = position or 0
-        end = until if until is not None else min(self.rows, start + min(limit_rows, 200))
-        keys = np.arange(start, end) % KEYS
-        buckets = (keys * 41 % 4096).astype(np.uint16)
-        batch = ArrowBatch(pa.record_batch({"key": keys}), buckets)
-        return Reading({"numbers-count": batch}, end, end - start, ended=end >= self.rows)
-
-
-class Count:
-    def __init__(self) -> None:
-        self.counts: Counter[int] = Counter()
-
-    def take(self, moment: Moment, inputs: Sequence[tuple[int, Batch]]) -> Mapping[str, Batch]:
-        touched: set[int] = set()
-        for _, batch in inputs:
-            assert isinstance(batch, ArrowBatch)
-            keys = batch.record.column("key").to_pylist()
-            self.counts.update(keys)
-            touched.update(keys)
-        if not touched:
-            return {}
-        order = sorted(touched, key=bucket_of)
-        record = pa.record_batch({"key": order, "count": [self.counts[k] for k in order]})
-        return {"count-out": ArrowBatch(record, np.array([bucket_of(k) for k in order], dtype=np.uint16))}
-
-    def snapshot(self, full: bool) -> State:
-        keys = sorted(self.counts)
-        columns = {
-            BUCKET: pa.array([bucket_of(k) for k in keys], pa.uint16()),
-            KEY: pa.array([str(k).encode() for k in keys], pa.binary()),
-            "count": pa.array([self.counts[k] for k in keys], pa.int64()),
-        }
-        return ArrowState({"counts": pa.record_batch(columns)})
-
-    def load(self, state: State) -> None:
-        assert isinstance(state, ArrowState)
-        for row in state.tables["counts"].to_pylist():
-            self.counts[int(row[KEY])] = row["count"]
-
-    def statistics(self) -> Mapping[str, int]:
-        return {"keys": len(self.counts)}
-
-
-class Out:
-    def encode(self, moment: Moment, inputs: Sequence[tuple[int, Batch]]) -> bytes | None:
-        rows = [r for _, b in inputs if isinstance(b, ArrowBatch) for r in b.record.to_pylist()]
-        return json.dumps(rows).encode() if rows else None
-
-    def publish(self, epoch: int, record: bytes | None, ended: bool) -> int:
-        return -1
-
-
-def graph(rows: int) -> Graph:
-    nodes = {
-        "numbers": Node("numbers", "source", lambda: Numbers(rows)),
-        "count": Node("count", "operator", Count),
-        "out": Node("out", "sink", Out),
-    }
-    return Graph(nodes, (Edge("numbers-count", "numbers", "count", 0), Edge("count-out", "count", "out", 0)))
-
-
-class Job:
-    def __init__(self, path: Path, rows: int) -> None:
-        self.rows = rows
-        self.directory = JobDirectory.create(path, graph(rows), Settings(epoch_ms=20, checkpoint_ms=200))
-        self.host = self.new_controller()
-
-    def new_controller(self) -> ControllerHost:
-        self.host = ControllerHost(self.directory, LocalBackend(self.directory), workers=2)
-        self.host.start()
-        return self.host
-
-    def until(self, condition: Callable[[], object], seconds: float = 30.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, self.host.view
-            assert self.host.report == ""
-            time.sleep(0.01)
-
-    def epoch(self, operator: str = "out") -> int:
-        view = self.host.view
-        return max((s.epoch for p, s in view.statuses.items() if p.operator == operator), default=-1)
-
-    def advance(self, epochs: int) -> None:
-        goal = self.epoch() + epochs
-        self.until(lambda: self.epoch() >= goal)
-
-    def assert_exact(self) -> None:
-        """Every count of every key was committed once, in order, up to the last."""
-        store = self.directory.store()
-        last: Counter[int] = Counter()
-        for entry in self.host.view.journal.of("out"):
-            reply = store.perform(ReadLog(1, entry.partition))
-            assert reply is not None
-            for row in (row for _, record in reply.value if record for row in json.loads(record)):
-                assert row["count"] > last[row["key"]]
-                last[row["key"]] = row["count"]
-        expected = Counter(n % KEYS for n in range(self.rows))
-        assert last == Counter({key: n * SPLITS for key, n in expected.items()})
+from tests.scenarios.toy import Job
 
 
 @pytest.fixture
@@ -150,7 +18,7 @@ def start(tmp_path: Path) -> Iterator[Callable[[int], Job]]:
     jobs: list[Job] = []
 
     def make(rows: int) -> Job:
-        jobs.append(Job(tmp_path / "job", rows))
+        jobs.append(Job(tmp_path / "job", rows, LocalBackend))
         return jobs[-1]
 
     yield make
@@ -186,15 +54,18 @@ def test_kills_scaling_and_a_new_controller_change_nothing(start: Callable[[int]
 
 
 @pytest.mark.timeout(60)
-def test_a_stopped_job_leaves_no_process_and_shows_its_numbers(start: Callable[[int], Job]) -> None:
+@pytest.mark.parametrize(("reason", "outcome"), [("stop", "stopped"), ("drain", "finished")])
+def test_a_stopped_job_leaves_no_process_and_shows_its_numbers(
+    start: Callable[[int], Job], reason: str, outcome: str
+) -> None:
     job = start(10_000_000)
     job.advance(10)
     cards = job.directory.registered()
     port = next(iter(cards.values()))["metrics_port"]
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
         assert b"seep_worker_cpu_seconds" in answer.read()
-    job.host.request(StopFlow())
+    job.host.request(StopFlow(reason))
     assert job.host.wait(20)
-    assert job.host.outcome == "stopped"
+    assert job.host.outcome == outcome
     assert job.host.backend.workers() == []
     assert job.directory.registered() == {}

@@ -21,7 +21,9 @@ from seep.partition.contract import Graph, Intake
 Run = Callable[..., dict[str, pa.Table]]
 
 
-def _read(intake: Intake, positions: list[Any], times: list[int], ended: list[bool], epoch: int) -> dict[str, list[Any]]:
+def _read(
+    intake: Intake, positions: list[Any], times: list[int], ended: list[bool], epoch: int
+) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for split in range(intake.splits):
         reading = None if ended[split] else intake.read(split, positions[split], None, 10_000, epoch * 50)

@@ -176,6 +176,25 @@ def test_the_end_of_input_does_not_fire_for_ever() -> None:
     assert rows(head(Endless()).take(moment(1, 0, FOREVER), [(0, batch(("a", 1)))])) == [("a", 1)]
 
 
+class Closing(Operator):
+    total = CounterState()
+
+    def on_row(self, row: Any, ctx: Context) -> None:
+        self.total.add(row.value)
+
+    def on_epoch(self, epoch: int, ctx: Context) -> None:
+        ctx.set_timer(START + timedelta(days=365))
+
+    def on_timer(self, at: datetime, ctx: Context) -> None:
+        ctx.emit((ctx.key, self.total.value))
+
+
+def test_a_timer_set_by_on_epoch_in_the_last_epoch_still_fires() -> None:
+    operator = head(Closing())
+    assert operator.take(moment(1), [(0, batch(("a", 1)))]) == {}
+    assert rows(operator.take(moment(2, 0, FOREVER), [(0, batch(("a", 2)))])) == [("a", 3), ("a", 3)]
+
+
 class Ticking(Operator):
     count = CounterState()
 

@@ -16,7 +16,7 @@ import seep
 from seep.flow.compile import compile_flow
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
-SALES = [
+SALES: list[dict[str, Any]] = [
     {"store": "abcde"[i % 5], "item": i % 3, "amount": i - 2, "at": START + timedelta(seconds=10 * i)}
     for i in range(30)
 ]
@@ -41,9 +41,7 @@ def test_columns(run: Run) -> None:
     stream.with_columns(double=pl.col("amount") * 2, one=1).select("store", "double", "one", t=pl.col("at")).drop(
         "t"
     ).rename(twice="double").filter(pl.col("twice") > 10).collect("out")
-    wanted = [
-        {"store": row["store"], "twice": row["amount"] * 2, "one": 1} for row in SALES if row["amount"] * 2 > 10
-    ]
+    wanted = [{"store": row["store"], "twice": row["amount"] * 2, "one": 1} for row in SALES if row["amount"] * 2 > 10]
     assert everywhere(run, flow) == wanted
 
 

@@ -1,0 +1,103 @@
+"""The load of the fault benchmarks: rows whose every effect at the sink can be computed without the flow.
+
+    rows --key--> first: n, total, newest by key --re-keyed--> second: changes, n, total, counted by other --> out
+
+`other` is a one-to-one function of `key`, with another hash: each change of `first` goes through a real shuffle and
+gives exactly one row at the sink. So of each key's rows at the sink every one is known: `changes` counts 1, 2, 3, ...
+(a gap is a loss, a repetition a duplicate), `n` rows of the key have the sum `total`, `counted` adds up the n's. None
+of this depends on where epochs were cut. A key belongs to one split of the source, so its order is that of its split.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+import seep
+from seep.connectors.generator import BLOCK_ROWS, SPLITS
+
+FIRST, SECOND, SOURCE, SINK = "first", "second", "rows", "out"
+FACTOR, OFFSET = 7, 3
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Load:
+    keys: int
+    seed: int
+    cold_keys: int = 0
+    """Keys that come once, at the beginning: state that is only carried along."""
+
+    def numbers(self, first: int, count: int) -> Numbers:
+        return np.arange(first, first + count, dtype=np.int64)
+
+    def key_of(self, number: Numbers) -> Numbers:
+        drawn = (_mix(number, self.seed) >> np.uint64(1)).astype(np.int64)
+        hot = drawn % (self.keys // SPLITS) * SPLITS + split_of(number)
+        return np.where(number < self.cold_keys, self.keys + number, hot)
+
+    def value_of(self, number: Numbers) -> Numbers:
+        return (_mix(number, self.seed + 1) % np.uint64(1000)).astype(np.int64)
+
+    def rows(self, first: int, count: int) -> pa.RecordBatch:
+        """`fn_batch` of a GeneratorSource."""
+        number = self.numbers(first, count)
+        return pa.record_batch({"key": self.key_of(number), "value": self.value_of(number), "number": number})
+
+    def flow(self, name: str, rate: float | None, sink: Any, checkpoint: str, parts: int) -> seep.Flow:
+        flow = seep.Flow(name, epoch="50ms", checkpoint=checkpoint)
+        rows = flow.source(SOURCE, seep.GeneratorSource(fn_batch=self.rows, rate=rate))
+        first = (
+            rows.key_by("key")
+            .aggregate(n=seep.count(), total=seep.total("value"), newest=seep.maximum("number"))
+            .named(FIRST)
+            .scale(start=parts)
+        )
+        second = (
+            first.changes()
+            .select("n", "total", "newest", other=pl.col("key") * FACTOR + OFFSET)
+            .key_by("other")
+            .aggregate(
+                changes=seep.count(),
+                n=seep.maximum("n"),
+                total=seep.maximum("total"),
+                counted=seep.total("n"),
+                newest=seep.maximum("newest"),
+            )
+            .named(SECOND)
+            .scale(start=parts)
+        )
+        second.changes().drop("change").sink(SINK, sink)
+        return flow
+
+
+def key_of_other(other: Numbers) -> Numbers:
+    return (other - OFFSET) // FACTOR
+
+
+def split_of(number: Numbers) -> Numbers:
+    return number // BLOCK_ROWS % SPLITS
+
+
+def place_in_split(number: Numbers) -> Numbers:
+    """How many rows of its split come before this one."""
+    return number // (BLOCK_ROWS * SPLITS) * BLOCK_ROWS + number % BLOCK_ROWS
+
+
+def numbers_of_split(split: int, count: int) -> Numbers:
+    """The first `count` row numbers of a split, in order."""
+    place = np.arange(count, dtype=np.int64)
+    return (place // BLOCK_ROWS * SPLITS + split) * BLOCK_ROWS + place % BLOCK_ROWS
+
+
+def _mix(number: Numbers, seed: int) -> npt.NDArray[np.uint64]:
+    """splitmix64: a well spread 64-bit number for each row number."""
+    mixed = number.astype(np.uint64) + np.uint64(seed * 0x9E3779B97F4A7C15 % 2**64)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))

@@ -1,0 +1,59 @@
+"""What a benchmark is asked for, and what it gives back: one object, the figures with their unit last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from benchmarks.machine import facts
+
+Tell = Callable[[str, float], None]
+"""(what is going on, share of the work that is done)"""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line gives; None: the benchmark's own full size."""
+
+    on: str = "local"
+    kills: int | None = None
+    rows: int | None = None
+    seed: int = 42
+    state_bytes: int = 0
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    name: str
+    settings: Mapping[str, Any]
+    verified: bool
+    figures: Mapping[str, Any]
+    series: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """For a picture: what was measured one by one."""
+    notes: Sequence[str] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "name": self.name,
+            "settings": dict(self.settings),
+            "machine": facts(),
+            "verified": self.verified,
+            **self.figures,
+        }
+        return found | {"notes": list(self.notes)} if self.notes else found
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """p50, p90 and the greatest of what was measured.
+
+    >>> spread([3.0, 1.0, 2.0])
+    {'p50': 2.0, 'p90': 2.8, 'max': 3.0, 'count': 3}
+    """
+    if not len(values):
+        return {"count": 0}
+    p50, p90, most = np.percentile(np.asarray(values, float), [50, 90, 100])
+    return {"p50": round(p50, 2), "p90": round(p90, 2), "max": round(most, 2), "count": len(values)}

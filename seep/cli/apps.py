@@ -1,0 +1,159 @@
+"""Verbs on apps, files of Python with a flow in them: run, check, graph, restore."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from seep.cli.output import Json, show
+from seep.errors import Misuse, SeepError
+from seep.flow.build import Flow
+from seep.flow.check import ERROR
+from seep.flow.check import check as findings_of
+from seep.flow.compile import compile_flow
+
+App = Annotated[Path, typer.Argument(metavar="APP", help="a Python file with a top-level flow, or build() -> Flow")]
+On = Annotated[str, typer.Option("--on", help="inline, local or spark")]
+Workers = Annotated[int, typer.Option("--workers", min=1, help="worker processes in use")]
+Master = Annotated[str | None, typer.Option("--master", help="Spark's master, with --on spark")]
+
+
+def load(path: Path) -> list[Flow]:
+    """The flows of an app."""
+    if not path.is_file():
+        raise Misuse(f"{path} is not a file; give the Python file of an app")
+    spec = importlib.util.spec_from_file_location("__seep_app__", path)
+    if spec is None or spec.loader is None:
+        raise Misuse(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    # By value: workers unpickle the app's functions without having its file.
+    sys.modules["__seep_app__"] = module
+    sys.path.insert(0, str(path.parent.absolute()))
+    import cloudpickle
+
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        spec.loader.exec_module(module)
+        build = getattr(module, "build", None)
+        built = build() if callable(build) else None
+    except SeepError:
+        raise
+    except Exception as error:
+        raise Misuse(f"{path}: {type(error).__name__}: {error}") from error
+    flows = [v for v in vars(module).values() if isinstance(v, Flow)]
+    if isinstance(built, Flow):
+        flows.append(built)
+    if not flows:
+        raise Misuse(f"{path} has no flow: give it a top-level `flow = seep.Flow(...)`, or a function build() -> Flow")
+    return flows
+
+
+def only(path: Path) -> Flow:
+    flows = load(path)
+    if len(flows) > 1:
+        raise Misuse(f"{path} has {len(flows)} flows ({', '.join(f.name for f in flows)}); run one file for each")
+    return flows[0]
+
+
+def run(
+    app: App,
+    on: On = "local",
+    workers: Workers = 2,
+    master: Master = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="go on from the durable state of a job that is gone")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Run a flow until its input ends or it is stopped; Ctrl-C stops it.
+
+    Example: seep run app.py --workers 3
+    """
+    flow = only(app)
+    _run(flow, on, json, {"workers": workers, "master": master, "resume": resume})
+
+
+def restore(
+    app: App,
+    savepoint: Annotated[str, typer.Argument(help="a savepoint's name, or its directory")],
+    on: On = "local",
+    workers: Workers = 2,
+    master: Master = None,
+    json: Json = False,
+) -> None:
+    """Run a flow from a savepoint.
+
+    Example: seep restore app.py v1
+    """
+    _run(only(app), on, json, {"workers": workers, "master": master, "restore": savepoint})
+
+
+def _run(flow: Flow, on: str, json: bool, options: dict[str, Any]) -> None:
+    from seep.running import run as run_once
+    from seep.running import start
+
+    if on == "inline":
+        result = run_once(flow)
+    else:
+        job = start(flow, on=on, **options)
+        show([{"flow": flow.name, "state": "running"}], json, lambda a: [f"{a['flow']} runs; stop it with Ctrl-C"])
+        try:
+            result = job.wait()
+        except KeyboardInterrupt:
+            job.stop()
+            result = job.wait()
+        finally:
+            job.close()
+    rows = {name: table.num_rows for name, table in result.items()}
+    show([{"flow": flow.name, "state": "ended", "rows": rows}], json, _ended_lines)
+
+
+def _ended_lines(answer: dict[str, Any]) -> list[str]:
+    return [f"{answer['flow']} has ended", *(f"  {name}: {rows} rows" for name, rows in answer["rows"].items())]
+
+
+def check(app: App, json: Json = False) -> None:
+    """Find what is wrong with a flow before anything runs. Exit code 2 when something is.
+
+    Example: seep check app.py
+    """
+    wrong = False
+    for flow in load(app):
+        found = findings_of(flow)
+        wrong = wrong or any(f.level == ERROR for f in found)
+        answer = {"flow": flow.name, "findings": [{"level": f.level, "message": f.message} for f in found]}
+        show([answer], json, _finding_lines)
+    if wrong:
+        raise typer.Exit(2)
+
+
+def _finding_lines(answer: dict[str, Any]) -> list[str]:
+    lines = [f"{answer['flow']}: {f['level']}: {f['message']}" for f in answer["findings"]]
+    return lines or [f"{answer['flow']}: ok"]
+
+
+def graph(app: App, json: Json = False) -> None:
+    """A flow's physical plan: its nodes and the streams between them, as mermaid.
+
+    Example: seep graph app.py
+    """
+    for flow in load(app):
+        plan = compile_flow(flow)
+        answer = {
+            "flow": flow.name,
+            "nodes": [{"name": n.name, "kind": n.kind} for n in plan.nodes.values()],
+            "edges": [{"name": e.name, "source": e.source, "target": e.target, "port": e.port} for e in plan.edges],
+        }
+        show([answer], json, _mermaid)
+
+
+def _mermaid(answer: dict[str, Any]) -> list[str]:
+    number = {node["name"]: index for index, node in enumerate(answer["nodes"])}
+    shapes = {"source": '(["{}"])', "operator": '["{}"]', "sink": '[("{}")]'}
+    lines = ["flowchart LR"]
+    lines += [f"  n{number[n['name']]}{shapes[n['kind']].format(n['name'])}" for n in answer["nodes"]]
+    return lines + [f"  n{number[e['source']]} --> n{number[e['target']]}" for e in answer["edges"]]

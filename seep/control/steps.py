@@ -1,0 +1,100 @@
+"""The next step of a Replace, as a function of the journal and of what the partitions said last.
+
+A step is taken only on Statuses that were given under the newest journal: then everybody concerned acts on the step
+before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from seep.control import planner
+from seep.model.ids import FOREVER, PartitionId
+from seep.protocol.journal import Journal, Replace
+from seep.protocol.messages import Status
+
+LAG_EPOCHS = 3
+"""Shadows this close behind are caught up: the switch will not be felt downstream."""
+
+
+class Known(NamedTuple):
+    version: int
+    """Of the committed journal."""
+    statuses: Mapping[PartitionId, Status]
+    """The latest of each partition, of the generation that the journal names."""
+
+    def current(self, partition: PartitionId) -> Status | None:
+        status = self.statuses.get(partition)
+        return status if status is not None and status.journal_version == self.version else None
+
+
+def next_step(journal: Journal, replace: Replace, known: Known, late: bool) -> tuple[Journal, str]:
+    """The journal after the next step (the same one: nothing to do yet), and what to note of it."""
+    if replace not in journal.replaces:
+        return journal, ""
+    if late:
+        return planner.abort(journal, replace), "given up, it took too long"
+    if replace.handover:
+        return _hand_over(journal, replace, known)
+    if not replace.operator:
+        return _fix(journal, replace, known)
+    if not replace.new:
+        return _start_shadows(journal, replace, known)
+    return _commit(journal, replace, known)
+
+
+def _commit(journal: Journal, replace: Replace, known: Known) -> tuple[Journal, str]:
+    goal = max((known.statuses[p].epoch for p in replace.old if p in known.statuses), default=0) - LAG_EPOCHS
+    reached = []
+    for partition in replace.new:
+        status = known.current(partition)
+        if status is None or not status.accepted or not status.own_checkpoints or status.epoch < goal:
+            return journal, ""
+        reached.append(status.epoch)
+    # No earlier than any old life begins, and later than every checkpoint that a new one started from.
+    first = max([1 + min(reached), *(journal.entries[p].first for p in (*replace.old, *replace.new))])
+    return planner.commit(journal, replace, first), f"committed from epoch {first}"
+
+
+def _start_shadows(journal: Journal, replace: Replace, known: Known) -> tuple[Journal, str]:
+    fixed: dict[PartitionId, tuple[int, int]] = {}
+    passed, newest = False, 0
+    for partition in replace.old:
+        status = known.current(partition)
+        if status is None:
+            return journal, ""
+        newest = max(newest, status.epoch)
+        if status.fixed_version and (not replace.at or status.fixed_epoch == replace.at):
+            fixed[partition] = (status.fixed_version, status.fixed_epoch)
+        elif replace.at and status.epoch >= replace.at and status.fixed_epoch != replace.at:
+            passed = True
+    if len(fixed) == len(replace.old):
+        return planner.start_shadows(journal, replace, fixed), "shadows start"
+    if passed:
+        return planner.decide_epoch(journal, replace, newest + 2), f"checkpoint at epoch {newest + 2} instead"
+    return journal, ""
+
+
+def _fix(journal: Journal, replace: Replace, known: Known) -> tuple[Journal, str]:
+    """Only whether the epoch was missed: whoever asked for it reads the Statuses and releases it."""
+    statuses = [s for s in map(known.current, replace.old) if s]
+    if any(s.epoch >= replace.at and s.fixed_epoch != replace.at for s in statuses):
+        return planner.decide_epoch(journal, replace, 2 + max(s.epoch for s in statuses)), "another epoch"
+    return journal, ""
+
+
+def _hand_over(journal: Journal, replace: Replace, known: Known) -> tuple[Journal, str]:
+    begun = []
+    for partition in replace.old:
+        status = known.current(partition)
+        if status is None or status.begun < 0:
+            return journal, ""
+        begun.append(status.begun)
+    if max(begun) >= FOREVER:
+        return planner.abort(journal, replace), "given up, its input has ended"
+    if not replace.at:
+        return planner.decide_epoch(journal, replace, max(1, *begun)), f"hand-over after epoch {max(1, *begun)}"
+    if min(begun) >= replace.at:
+        return planner.commit_handover(journal, replace), f"handed over after epoch {replace.at}"
+    return journal, ""

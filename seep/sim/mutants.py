@@ -1,0 +1,167 @@
+"""``python -m seep.sim.mutants``: break the protocol, rule by rule, and see the simulator find it.
+
+Each breakage runs in a fresh process: first its directed schedule if it has one, else seed after seed until a schedule
+is violated. The unbroken machines must pass what the broken ones failed, or the finding does not count. Exit code 1
+when a written breakage is not found, or when fewer than 80 % of the drawn ones are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from os import cpu_count
+from types import FrameType
+
+from seep.sim.mutations.drawn import draw
+from seep.sim.mutations.patch import BadPatch, Mutant, install
+from seep.sim.mutations.survivors import SURVIVORS
+from seep.sim.mutations.written import WRITTEN
+
+LIMIT_S = 60.0
+HANGS_AFTER_S = 20
+"""One schedule takes a fifth of a second; one that takes this long goes round in circles."""
+MEMORY_BYTES = 3 << 30
+SHARE = 0.8
+
+
+@dataclass(frozen=True)
+class Finding:
+    mutant: Mutant
+    what: str = ""
+    """Empty: not found."""
+    seed: int = 0
+    tried: int = 0
+    seconds: float = 0.0
+    false_alarm: str = ""
+    """What the unbroken machines say to the same schedule."""
+
+
+class Hangs(Exception):
+    """A schedule did not end in real time."""
+
+
+def _hangs(_signal: int, _frame: FrameType | None) -> None:
+    raise Hangs(f"a schedule still runs after {HANGS_AFTER_S} s")
+
+
+def run_one(seed: int, scenario: str) -> str:
+    """What is wrong with this schedule; anything that the machines raise is a finding too."""
+    signal.signal(signal.SIGALRM, _hangs)
+    signal.alarm(HANGS_AFTER_S)
+    try:
+        return _schedule(seed, scenario)
+    except (Exception, RecursionError) as error:  # any way to fail is a way to be found
+        return f"{type(error).__name__}: {error}"
+    finally:
+        signal.alarm(0)
+
+
+def _schedule(seed: int, scenario: str) -> str:
+    # Imported here: the broken module must come in after its patch.
+    if scenario:
+        from seep.sim.directed import run_scenario
+
+        return run_scenario(scenario)
+    from seep.sim.schedule import run_schedule
+
+    return run_schedule(seed).violation
+
+
+def hunt(mutant: Mutant, start: int, limit_s: float) -> Finding:
+    """In a fresh process: break the module, then look for a schedule that notices."""
+    install(mutant)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    began = time.monotonic()
+    tried = 0
+    for seed in _seeds(mutant, start):
+        what = run_one(seed, mutant.scenario)
+        tried += 1
+        seconds = time.monotonic() - began
+        if what:
+            return Finding(mutant, what, seed, tried, seconds)
+        if seconds > limit_s:
+            break
+    return Finding(mutant, "", 0, tried, time.monotonic() - began)
+
+
+def _seeds(mutant: Mutant, start: int) -> Iterator[int]:
+    yield start
+    while not mutant.scenario:
+        start += 1
+        yield start
+
+
+def bench(
+    mutants: list[Mutant], start: int, limit_s: float, processes: int, say: Callable[[Finding], None]
+) -> list[Finding]:
+    findings: list[Finding] = []
+    with (
+        ProcessPoolExecutor(processes, get_context("spawn"), max_tasks_per_child=1) as broken,
+        ProcessPoolExecutor(1, get_context("spawn")) as sound,
+    ):
+        for future in [broken.submit(hunt, mutant, start, limit_s) for mutant in mutants]:
+            finding = future.result()
+            if finding.what:
+                alarm = sound.submit(run_one, finding.seed, finding.mutant.scenario).result()
+                finding = Finding(
+                    finding.mutant, finding.what, finding.seed, finding.tried, finding.seconds, false_alarm=alarm
+                )
+            findings.append(finding)
+            say(finding)
+    return findings
+
+
+def show(finding: Finding) -> None:
+    mutant = finding.mutant
+    if finding.false_alarm:
+        verdict = f"UNSOUND: the unbroken machines fail it too: {finding.false_alarm[:120]}"
+    elif finding.what:
+        verdict = finding.what.replace("\n", " ")[:110]
+    else:
+        verdict = f"NOT FOUND {SURVIVORS.get(mutant.rule, '')}"
+    how = mutant.scenario or f"seed {finding.seed}" if finding.what else ""
+    print(f"{finding.tried:5d} {finding.seconds:6.1f} s  {mutant.name:32s} {how:14s} {verdict}")
+    print(f"{'':16s}{mutant.rule}", flush=True)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m seep.sim.mutants", description=__doc__)
+    parser.add_argument("--drawn", type=int, default=40, help="how many to draw by seed")
+    parser.add_argument("--seed", type=int, default=1, help="of the draw")
+    parser.add_argument("--start", type=int, default=1, help="first seed of the schedules")
+    parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for each")
+    parser.add_argument("--processes", type=int, default=cpu_count() or 1)
+    parser.add_argument("--only", default="", help="written ones with this in their name")
+    options = parser.parse_args(arguments)
+    chosen = [mutant for mutant in WRITTEN if options.only in mutant.name]
+    try:
+        print(f"{len(chosen)} written\ntried  seconds  name")
+        written = bench(chosen, options.start, options.limit, options.processes, show)
+        print(f"\n{options.drawn} drawn with seed {options.seed}")
+        drawn = bench(draw(options.drawn, options.seed), options.start, options.limit, options.processes, show)
+    except BadPatch as problem:
+        print(f"the bench is wrong: {problem}")
+        return 2
+    return verdict(written, drawn)
+
+
+def verdict(written: list[Finding], drawn: list[Finding]) -> int:
+    def found(findings: list[Finding]) -> int:
+        return sum(bool(f.what) and not f.false_alarm for f in findings)
+
+    slowest = max((f.seconds for f in written), default=0.0)
+    print(f"\nwritten: {found(written)} of {len(written)} found, the slowest in {slowest:.1f} s")
+    if drawn:
+        print(f"drawn: {found(drawn)} of {len(drawn)} found ({100 * found(drawn) / len(drawn):.0f} %)")
+    return 0 if found(written) == len(written) and found(drawn) >= SHARE * len(drawn) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,3 @@
+"""Drawn breakages that nothing can find, and why."""
+
+SURVIVORS: dict[str, str] = {}

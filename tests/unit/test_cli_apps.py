@@ -1,0 +1,84 @@
+"""The verbs on app files: a good one, a wrong one, none at all."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from seep.cli.main import main
+
+APP = """
+import seep
+
+flow = seep.Flow("words")
+words = flow.source("words", seep.MemorySource([{"word": "a"}, {"word": "b"}, {"word": "a"}]))
+words.key_by("word").aggregate(n=seep.count()).named("count").collect("counts")
+"""
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.setenv("SEEP_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def call(verb: str, source: str, *arguments: str) -> tuple[int, str, str]:
+        path = tmp_path / "app.py"
+        path.write_text(source)
+        monkeypatch.setattr(sys, "argv", ["seep", verb, str(path), *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        found = capsys.readouterr()
+        return int(ended.value.code or 0), found.out, found.err
+
+    return call
+
+
+def test_run_inline(run: Run) -> None:
+    assert run("run", APP, "--on", "inline") == (0, "words has ended\n  counts: 2 rows\n", "")
+    code, out, _ = run("run", APP, "--on", "inline", "--json")
+    assert (code, json.loads(out)) == (0, {"flow": "words", "state": "ended", "rows": {"counts": 2}})
+
+
+def test_run_local(run: Run) -> None:
+    code, out, problem = run("run", APP, "--json")
+    assert (code, problem) == (0, "")
+    assert json.loads(out.splitlines()[-1]) == {"flow": "words", "state": "ended", "rows": {"counts": 2}}
+
+
+def test_check_and_graph(run: Run) -> None:
+    assert run("check", APP) == (0, "words: ok\n", "")
+    code, out, _ = run("graph", APP)
+    assert code == 0
+    assert out.startswith("flowchart LR\n")
+    assert "-->" in out
+    assert {n["kind"] for n in json.loads(run("graph", APP, "--json")[1])["nodes"]} == {"source", "operator", "sink"}
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("x = 1", "has no flow"),
+        ("import nonsense_module", "No module named 'nonsense_module'"),
+        ("import seep\na = seep.Flow('a')\nb = seep.Flow('b')", "has 2 flows (a, b)"),
+        ("import seep\nflow = seep.Flow('')", "seep:"),
+    ],
+)
+def test_a_wrong_app_is_one_line_and_exit_code_2(run: Run, source: str, says: str) -> None:
+    code, out, problem = run("run", source)
+    assert (code, out) == (2, "")
+    assert says in problem
+    assert "Traceback" not in problem
+
+
+def test_no_file(run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["seep", "run", "nowhere.py"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "not a file" in capsys.readouterr().err
