@@ -71,7 +71,7 @@ bench: setup
 
 demo: setup
 	@[ "$(DEMO_ON)" != spark ] || tools/setup java
-	DEMO_ON="$(DEMO_ON)" $(BIN)/python -m demo.wordcount
+	DEMO_ON="$(DEMO_ON)" $(BIN)/python -m demo
 
 # The pins. core: what `pip install seep` brings; dev: what `make setup` installs; all: with every extra.
 requirements:

@@ -20,6 +20,8 @@ import pyarrow as pa
 
 import seep
 from seep.connectors.generator import BLOCK_ROWS, SPLITS
+from seep.model.ids import BUCKETS
+from seep.model.keyspace import buckets_of
 
 FIRST, SECOND, SOURCE, SINK = "first", "second", "rows", "out"
 FACTOR, OFFSET = 7, 3
@@ -74,6 +76,16 @@ class Load:
         )
         second.changes().drop("change").sink(SINK, sink)
         return flow
+
+
+def buckets_by_key(operator: str, keys: int) -> Numbers:
+    """In the key space of this node, the bucket of every key: of its own column, of its split, or (a sink) of the
+    operator before it."""
+    key = np.arange(keys, dtype=np.int64)
+    if operator == SOURCE:
+        return key % SPLITS * (BUCKETS // SPLITS)
+    column = key if operator == FIRST else key * FACTOR + OFFSET
+    return buckets_of(pa.record_batch({"key": column}), ["key"]).astype(np.int64)
 
 
 def key_of_other(other: Numbers) -> Numbers:

@@ -67,6 +67,13 @@ class Aggregate:
         record = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         return {"out": ArrowBatch(record, self._groups.index.buckets[slots])}
 
+    def content(self) -> pa.RecordBatch:
+        """The aggregates of every key so far."""
+        slots = self._groups.index.ordered(self._groups.index.all())
+        fields = [*self._groups.key_fields, *self._groups.fields]
+        arrays = [*self._groups.index.keys(slots), *self._groups.results(slots)]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
     def snapshot(self, full: bool) -> ArrowState:
         return ArrowState({TABLE: self._groups.snapshot(full)})
 

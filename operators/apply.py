@@ -239,6 +239,12 @@ class Apply:
             return ArrowBatch(record_of_results([], schema), np.empty(0, np.uint16))
         return ArrowBatch.concat(done).by_bucket()
 
+    def content(self) -> pa.RecordBatch:
+        """What every key remembers: its key columns, then a column for each declared state."""
+        if self.keys is None:
+            return pa.RecordBatch.from_pylist([], schema=pa.schema([]))
+        return self._entries.content(pa.schema([physical(self.inputs[0]).field(name) for name in self.keys[0]]))
+
     def snapshot(self, full: bool) -> ArrowState:
         return ArrowState({"keys": self._entries.snapshot(full), "counters": self._tally.snapshot(full)})
 

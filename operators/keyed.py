@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from operators.cells import NEVER
+from operators.content import state_column
 from operators.context import Entry, Timer
 from operators.packing import pack, unpack
 from operators.states import Declared
@@ -133,6 +134,18 @@ class KeyedEntries:
     def _measure(self, identity: bytes, size_bytes: int) -> None:
         self._size_bytes += size_bytes - self._sizes.get(identity, 0)
         self._sizes[identity] = size_bytes
+
+    def content(self, keys: pa.Schema) -> pa.RecordBatch:
+        """Key columns, then states; by bucket and key bytes."""
+        entries = sorted(self._entries.values(), key=_place)
+        columns = {
+            field.name: pa.array([entry.values[at] for entry in entries], field.type) for at, field in enumerate(keys)
+        }
+        for name, state in self._states.items():
+            # A key column and a state may share a name; neither may hide the other.
+            shown = f"{name}_state" if name in columns else name
+            columns[shown] = state_column(state, [entry.cells[name] for entry in entries])
+        return pa.RecordBatch.from_pydict(columns)
 
     def snapshot(self, full: bool) -> pa.RecordBatch:
         if full:

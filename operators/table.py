@@ -124,6 +124,10 @@ class LatestTable:
             self._positions = grown(self._positions, self._index.capacity)
             self._last = grown(self._last, self._index.capacity)
 
+    def content(self) -> pa.RecordBatch:
+        """The latest row of every key."""
+        return self._rows(self._index.ordered(self._index.all()))
+
     def snapshot(self, full: bool) -> ArrowState:
         def values(slots: Slots) -> dict[str, pa.Array]:
             rows = self._rows(slots)

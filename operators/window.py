@@ -63,8 +63,8 @@ class TumblingWindow:
         self._name = name
         self._earliest_end = FOREVER
         windows = [pa.field(name, TIMESTAMP) for name in names]
-        rows = pa.schema([*self._groups.key_fields, *windows, *self._groups.fields])
-        self.schema = change_schema(rows) if self._updates else rows
+        self._rows_schema = pa.schema([*self._groups.key_fields, *windows, *self._groups.fields])
+        self.schema = change_schema(self._rows_schema) if self._updates else self._rows_schema
         self._late_schema = physical(schema)
 
     @property
@@ -158,11 +158,20 @@ class TumblingWindow:
         return closed
 
     def _rows(self, slots: Slots, results: list[pa.Array]) -> ArrowBatch:
-        index = self._groups.index
-        starts = index.times[slots]
+        record = pa.RecordBatch.from_arrays([*self._places(slots), *results], schema=self.schema)
+        return ArrowBatch(record, self._groups.index.buckets[slots])
+
+    def _places(self, slots: Slots) -> list[pa.Array]:
+        """The key and window columns."""
+        starts = self._groups.index.times[slots]
         windows = [pa.array(starts).view(TIMESTAMP), pa.array(starts + self._size).view(TIMESTAMP)]
-        record = pa.RecordBatch.from_arrays([*index.keys(slots), *windows, *results], schema=self.schema)
-        return ArrowBatch(record, index.buckets[slots])
+        return [*self._groups.index.keys(slots), *windows]
+
+    def content(self) -> pa.RecordBatch:
+        """The open windows, with their aggregates so far."""
+        slots = self._groups.index.ordered(self._groups.index.all())
+        arrays = [*self._places(slots), *self._groups.results(slots)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._rows_schema)
 
     def snapshot(self, full: bool) -> ArrowState:
         return ArrowState({TABLE: self._groups.snapshot(full), COUNTERS: self._tally.snapshot(full)})

@@ -29,10 +29,14 @@ until the first query that spills, of which a zygote runs none."""
 
 
 def warm_up(job: JobDirectory) -> None:
-    """Load what a worker will call: the compiled row digests, the flow's code and all it imports."""
+    """Load what a worker will call: the compiled loops, the flow's code and all it imports."""
     batch = ArrowBatch(pa.record_batch({"number": [1, 2], "text": ["a", "b"]}), np.zeros(2, dtype=np.uint16))
     batch.digest()
-    job.code()
+    graph, _ = job.code()
+    for node in graph.nodes.values():
+        warm = getattr(node.make, "warm", None)
+        if warm is not None:
+            warm()
 
 
 def may_fork() -> bool:

@@ -75,6 +75,8 @@ class Controller:
                 self._push(event.worker)
             case Report():
                 self._on_report(event)
+                if not self._in_motion():
+                    return self._finish()  # a heartbeat; the next tick looks at the rest
             case WorkerLost():
                 if self.heard.pop(event.worker, None) is not None:
                     self._note(f"worker {event.worker} lost")
@@ -112,6 +114,12 @@ class Controller:
         self._token += 1
         self._waiting[self._token] = then
         self.effects.append(make(self._token))
+
+    def _in_motion(self) -> bool:
+        """Is there a step that waits for what a partition says?"""
+        return bool(self.journal.replaces or self.requests) or any(
+            e.role != LIVE or e.base for e in self.journal.entries.values()
+        )
 
     def _on_report(self, report: Report) -> None:
         self.heard[report.worker] = self.now_ms
@@ -223,7 +231,8 @@ class Controller:
     def _stop_on_failure(self, journal: Journal) -> Journal:
         for partition, status in self.statuses.items():
             entry = journal.entries.get(partition)
-            if status.failure and entry and entry.generation == status.generation:
+            live = journal.stopping in ("", DRAIN)  # else it was said already; saying it again would never end
+            if live and status.failure and entry and entry.generation == status.generation:
                 if entry.role == SHADOW:
                     replace = next(r for r in journal.replaces if partition in r.new)
                     self._note(f"Replace {replace.number} of {replace.operator} given up: {status.failure}")

@@ -9,16 +9,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
 from operators.step import DEAD_LETTERS, Failure, Site, Step, dead_letters
 from operators.tally import Tally
 from seep.model.arrow import ArrowBatch, ArrowState
 from seep.model.epoch import Moment
+from seep.model.ids import BEGINNING, FOREVER, KeyRange
 from seep.model.keyspace import buckets_of
+from seep.model.schema import physical
 
 UNCLAIMED = 1_000
 """Dead letters kept for the host when no stream takes them; older ones are only counted."""
@@ -128,6 +132,11 @@ class FusedLogic:
             self._tally.load(counted)
         self.head.load(ArrowState(tables))
 
+    def content(self) -> pa.RecordBatch:
+        """What the operator remembers, for those who look: key columns by name, then values."""
+        found: pa.RecordBatch = self.head.content()
+        return found
+
     def statistics(self) -> dict[str, int]:
         found = dict(self.head.statistics())
         for name, count in self._tally.totals().items():
@@ -149,6 +158,35 @@ class LogicPlan:
 
     def __call__(self) -> FusedLogic:
         return FusedLogic(self.name, self.head(self.name, self.ports), self.tails)
+
+    def warm(self) -> None:
+        """Load the compiled loops of a ready operator by two made-up rows, so that the first real ones do not wait.
+
+        Users' code is never run for this, nor Polars, whose threads would make a fork of this process unsafe.
+        """
+        given = self.head.args[1] if isinstance(self.head, partial) else {}
+        if "schema" not in given or any(isinstance(s.column, pl.Expr) for s in given.get("aggregates", {}).values()):
+            return
+        head, record = self.head(self.name, self.ports), _two_rows(physical(given["schema"]))
+        batch = ArrowBatch(record, buckets_of(record, given["keys"]))
+        if given.get("deleted") is None:
+            for epoch, watermark in ((1, BEGINNING), (2, FOREVER)):
+                found = head.take(Moment(epoch, 0, BEGINNING, watermark), [(0, batch), (0, batch)])
+                for output in found.values():
+                    output.digest()
+            head.load(head.snapshot(True))
+            head.snapshot(False)
+        batch.part(KeyRange(0, 2048)).digest()
+
+
+def _two_rows(schema: pa.Schema) -> pa.RecordBatch:
+    columns = []
+    for kind in schema.types:
+        try:
+            columns.append(pa.array([1, 2], pa.int32()).cast(kind))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            columns.append(pa.nulls(2, kind))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def constant(bucket: int, rows: int) -> Any:

@@ -20,6 +20,8 @@ class Settings:
     """Epochs sent on a channel but not taken by its receiver."""
     buffer_bytes: int = 512 << 20
     """Output kept for replay beyond which a source cuts no new epoch."""
+    spill_bytes: int = 128 << 20
+    """Output kept for replay on one edge beyond which the oldest goes to disk."""
     retry_ms: float = 300.0
     """A subscription or store call without an answer is tried again."""
     report_ms: float = 100.0

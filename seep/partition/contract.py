@@ -57,6 +57,9 @@ class Head(Protocol):
 
     def statistics(self) -> dict[str, int]: ...
 
+    def content(self) -> pa.RecordBatch:
+        """What it remembers, in the words of its user: key columns by name, then values; in canonical order."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:

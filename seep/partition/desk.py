@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from seep.model.batch import Batch
 from seep.protocol.effects import Effect, Send, StoreReply
 from seep.protocol.journal import Journal
 from seep.protocol.messages import Message
@@ -32,6 +33,8 @@ class Desk:
         """Messages between partitions of this worker: references, no wire."""
         self.changed = False
         """Something happened that the controller waits for: report now."""
+        self.spill: Callable[[Batch], Batch] | None = None
+        """Set by a host with a disk: the same batch, no longer in memory."""
         self.counts: dict[str, int] = {}
         self._token = 0
         self._waiting: dict[int, tuple[object, Continuation]] = {}

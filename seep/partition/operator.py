@@ -9,6 +9,8 @@ First the store refuses our predecessors, then we read what they left: so nothin
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from seep.model.epoch import Moment, Progress
 from seep.model.ids import BEGINNING, FOREVER, PartitionId
 from seep.partition.contract import Graph, Logic
@@ -78,8 +80,12 @@ class OperatorPartition:
         elif reply.error:
             self._load()
         elif reply.value:
-            self.saver.restored(reply.value)
-            self._restore([reply.value[0]])
+            chains = _unbroken(reply.value)
+            if not chains:
+                self._fail(f"{self.entry.partition}: no checkpoint builds on what it was made from; use a savepoint")
+                return
+            self.saver.restored(chains)
+            self._restore([chains[0]])
         elif self.entry.base:
             for partition, version in self.entry.base:
                 self._load_base(partition, version)
@@ -88,12 +94,13 @@ class OperatorPartition:
 
     def _load_base(self, partition: PartitionId, version: int) -> None:
         def loaded(reply: StoreReply) -> None:
-            if reply.error == "damaged" or (not reply.error and not self._usable(reply.value)):
+            chains = [] if reply.error else _unbroken(reply.value)
+            if reply.error == "damaged" or (not reply.error and not self._usable(chains)):
                 self._fail(f"{self.entry.partition}: its base, checkpoint {version} of {partition}, is gone")
             elif reply.error:
                 self._load_base(partition, version)
             else:
-                self.bases[partition] = reply.value[0]
+                self.bases[partition] = chains[0]
                 if len(self.bases) == len(self.entry.base):
                     self._restore([self.bases[p] for p, _ in self.entry.base])
 
@@ -344,3 +351,12 @@ class OperatorPartition:
         self.running = False
         self.desk.forget(self)
         self.desk.forget(self.saver)
+
+
+def _unbroken(chains: list[list[Checkpoint]]) -> list[list[Checkpoint]]:
+    """Without those in which an increment is of an older generation than what it builds on.
+
+    A generation that had to fall back writes the damaged version again; what was once built on the damaged one is
+    still there, and would pass for its child.
+    """
+    return [chain for chain in chains if all(one.generation <= other.generation for one, other in pairwise(chain))]

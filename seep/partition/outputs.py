@@ -77,6 +77,8 @@ class Outputs:
                 digest = batch.digest()
                 buffer.add(Buffered(_with_digest(progress, digest), (batch,)))
             self.pump(name)
+            if self.desk.spill is not None and buffer.memory_bytes > self.desk.settings.spill_bytes:
+                buffer.spill(self.desk.settings.spill_bytes, self.desk.spill)
 
     def pump(self, edge: str) -> None:
         for cursor in self.cursors[edge].values():

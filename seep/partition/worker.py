@@ -23,6 +23,7 @@ from seep.protocol.messages import (
     Plan,
     Refused,
     Report,
+    Subscribe,
 )
 
 Partition = OperatorPartition | SourcePartition | SinkPartition
@@ -39,6 +40,8 @@ class Worker:
         self.graph = graph
         self.desk = Desk(worker, settings)
         self.partitions: dict[PartitionId, Partition] = {}
+        self.early: dict[tuple[PartitionId, str], Subscribe] = {}
+        """Subscriptions to partitions that do not run here yet, or under a journal that has not come yet."""
         self.reported_ms = -1e18
         self.stopped = False
         """The flow is over, or this worker is not part of it: the host may end the process."""
@@ -67,8 +70,10 @@ class Worker:
 
     def _finish(self) -> list[Effect]:
         desk = self.desk
+        self._serve_early()
         while desk.local:
             self._route(desk.local.popleft())
+            self._serve_early()
         since_ms = desk.now_ms - self.reported_ms
         if desk.changed or since_ms >= desk.settings.report_ms:
             desk.changed = False
@@ -86,8 +91,20 @@ class Worker:
                 self.desk.count("dropped_fenced")
         elif not isinstance(message, Plan | Hello | Report):
             sender = self.partitions.get(message.sender)
-            if sender is not None:
+            if isinstance(message, Subscribe) and not self._is_served(message, sender):
+                self.early[message.subscription.receiver, message.edge + str(message.sender)] = message
+            elif sender is not None:
                 sender.handle(message)
+
+    def _is_served(self, message: Subscribe, sender: Partition | None) -> bool:
+        return message.journal_version <= self.desk.journal.version and (sender is None or sender.running)
+
+    def _serve_early(self) -> None:
+        """Those that came before their sender ran are not asked to come again: recovery waits for nobody's retry."""
+        if self.early and any(self._is_served(m, self.partitions.get(m.sender)) for m in self.early.values()):
+            waiting, self.early = self.early, {}
+            for message in waiting.values():
+                self._route(message)
 
     def _adopt(self, plan: Plan) -> None:
         journal, desk = plan.journal, self.desk

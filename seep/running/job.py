@@ -16,11 +16,11 @@ from seep.control.requests import FixEpoch, ReleaseEpoch
 from seep.errors import DataLoss, Misuse, Retry, SeepError
 from seep.flow.build import Flow
 from seep.flow.compile import compile_flow
-from seep.model.arrow import BUCKET, KEY, ArrowState
 from seep.protocol.journal import LIVE, Journal, Replace
 from seep.running.audit import audit_of
 from seep.running.result import Result, collected
 from seep.running.savepoint import Savepoint, source_positions, whole
+from seep.running.state import check_operator, state_table
 from seep.runtime.api import ApiServer
 from seep.runtime.control import HostControl
 from seep.runtime.controller import FAILED, ControllerHost
@@ -112,13 +112,13 @@ class Job:
 
     def state(self, operator: str) -> pa.Table:
         """What an operator remembers, by key, at one epoch of the running flow."""
-        if operator not in self.host.machine.graph.nodes:
-            raise Misuse(f"no operator {operator!r}; there are: {', '.join(self.host.machine.graph.nodes)}")
+        graph = self.host.machine.graph
+        check_operator(graph, operator)
         with self._fixed() as fixed:
             store, view = self.directory.store(), self.host.view
             chosen = [p for p in fixed.old if p.operator == operator]
             checkpoints = [whole(store, p, view.statuses[p].fixed_version) for p in chosen]
-        return state_table([c.state for c in checkpoints if isinstance(c.state, ArrowState)])
+        return state_table(graph, operator, checkpoints)
 
     # --- changing ------------------------------------------------------------------------------------------------
 
@@ -213,14 +213,6 @@ class Job:
             if time.monotonic() > deadline:
                 raise Retry(f"{what}: not done within {PATIENCE_SECONDS:.0f} s")
             time.sleep(0.005)
-
-
-def state_table(states: list[ArrowState]) -> pa.Table:
-    """The main table of an operator's state, without the columns that only place it."""
-    tables = [next(iter(state.tables.values())) for state in states]
-    if not tables:
-        return pa.table({})
-    return pa.Table.from_batches(tables).drop_columns([BUCKET, KEY])
 
 
 def _remove(path: Path) -> None:

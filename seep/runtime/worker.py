@@ -24,6 +24,7 @@ from seep.runtime.background import Background
 from seep.runtime.clock import now_ms, wall_ms
 from seep.runtime.exporter import Exporter
 from seep.runtime.job import JobDirectory
+from seep.runtime.spill import spill_into
 
 TICK_MS = 2.0
 IDLE_TICK_MS = 10.0
@@ -39,6 +40,7 @@ class WorkerHost:
         self.job = job
         self.worker = worker
         self.machine = Worker(worker, graph, settings)
+        self.machine.desk.spill = spill_into(job.path)
         self.store = job.store()
         self.transport = job.transport(worker)
         self.background = Background(self.store, self.transport.wake)

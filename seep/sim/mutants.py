@@ -13,11 +13,13 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from os import cpu_count
 from types import FrameType
+from typing import TypeVar
 
 from seep.sim.mutations.drawn import draw
 from seep.sim.mutations.patch import BadPatch, Mutant, install
@@ -29,6 +31,8 @@ HANGS_AFTER_S = 20
 """One schedule takes a fifth of a second; one that takes this long goes round in circles."""
 MEMORY_BYTES = 3 << 30
 SHARE = 0.8
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -98,21 +102,29 @@ def _seeds(mutant: Mutant, start: int) -> Iterator[int]:
         yield start
 
 
+def _alone(run: Callable[..., Answer], *arguments: object) -> Answer:
+    """Run it in a process of its own. (A pool that renews its workers would do, but it hangs in Python 3.11.)"""
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        return process.submit(run, *arguments).result()
+
+
+def judge(mutant: Mutant, start: int, limit_s: float) -> Finding:
+    try:
+        finding = _alone(hunt, mutant, start, limit_s)
+    except BrokenProcessPool:
+        return Finding(mutant, "the process died", start, 1)
+    if finding.what:
+        finding = replace(finding, false_alarm=_alone(run_one, finding.seed, mutant.scenario))
+    return finding
+
+
 def bench(
     mutants: list[Mutant], start: int, limit_s: float, processes: int, say: Callable[[Finding], None]
 ) -> list[Finding]:
     findings: list[Finding] = []
-    with (
-        ProcessPoolExecutor(processes, get_context("spawn"), max_tasks_per_child=1) as broken,
-        ProcessPoolExecutor(1, get_context("spawn")) as sound,
-    ):
-        for future in [broken.submit(hunt, mutant, start, limit_s) for mutant in mutants]:
-            finding = future.result()
-            if finding.what:
-                alarm = sound.submit(run_one, finding.seed, finding.mutant.scenario).result()
-                finding = Finding(
-                    finding.mutant, finding.what, finding.seed, finding.tried, finding.seconds, false_alarm=alarm
-                )
+    count = len(mutants)
+    with ThreadPoolExecutor(processes) as hands:
+        for finding in hands.map(judge, mutants, [start] * count, [limit_s] * count):
             findings.append(finding)
             say(finding)
     return findings

@@ -45,7 +45,7 @@ def draw_settings(random: Random) -> Settings:
         credit_epochs=random.choice((1, 3, 32)),
         buffer_bytes=random.choice((20_000, 1 << 30)),
         retry_ms=random.choice((15.0, 40.0)),
-        report_ms=random.choice((5.0, 20.0)),
+        report_ms=random.choice((8.0, 20.0)),
         suspect_ms=random.choice((60.0, 150.0, 400.0)),
         spare_workers=random.choice((0, 1, 2)),
         at_most_ms=random.choice((300.0, 3_000.0)),
@@ -55,7 +55,7 @@ def draw_settings(random: Random) -> Settings:
 def run_schedule(seed: int, faults: list[Fault] | None = None, rows: int = 0) -> Outcome:
     """Run the seed's flow under the seed's faults (or the given ones), heal, and judge."""
     random = Random(seed)
-    shape, graph = draw_flow(random, rows or random.choice((240, 400, 700)))
+    shape, graph = draw_flow(random, rows or random.choice((160, 240, 400)))
     settings = draw_settings(random)
     workers, parts = random.choice((1, 2, 3, 4)), random.choice((1, 1, 2, 3))
     if faults is None:

@@ -12,7 +12,7 @@ from seep.sim.schedule import draw_settings, run_schedule
 def faults_of(seed: int) -> list[Fault]:
     """The faults that `run_schedule(seed)` draws."""
     random = Random(seed)
-    draw_flow(random, random.choice((240, 400, 700)))
+    draw_flow(random, random.choice((160, 240, 400)))
     draw_settings(random)
     random.choice((1, 2, 3, 4)), random.choice((1, 1, 2, 3))
     return draw_faults(random, random.choice((150.0, 400.0)))

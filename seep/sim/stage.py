@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace as with_fields
 from functools import partial
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -38,19 +39,22 @@ CALM = Settings(
 LIMIT_MS = 20_000.0
 
 
-def chain(rows: int = 160, starts: Mapping[str, int] | None = None, **kinds: Any) -> Graph:
-    """s -> a -> out; ``s=`` and ``a=`` put another intake or operator in."""
+def chain(rows: int = 160, starts: Mapping[str, int] | None = None, deep: bool = False, **kinds: Any) -> Graph:
+    """s -> a -> out, or s -> a -> b -> out when `deep`; ``s=`` and ``a=`` put another intake or operator in."""
     starts = starts or {}
     intake = kinds.get("s", LightIntake)
     logic = kinds.get("a", partial(Chained, keys=17))
-    nodes = {
-        "s": Node(
-            "s", "source", partial(intake, 5, 2, rows // 2, 40, routes={"s>a": by_key}), start=starts.get("s", 1)
-        ),
-        "a": Node("a", "operator", partial(logic, routes={"a>out": local}), start=starts.get("a", 1)),
-        "out": Node("out", "sink", LightOutlet, start=starts.get("out", 1)),
+    names = ["s", "a", "b", "out"] if deep else ["s", "a", "out"]
+    edges = [Edge(f"{one}>{other}", one, other, 0) for one, other in pairwise(names)]
+    makes: dict[str, Any] = {
+        "s": partial(intake, 5, 2, rows // 2, 40, routes={"s>a": by_key}),
+        "a": partial(logic, routes={"a>b": by_key} if deep else {"a>out": local}),
+        "b": partial(Chained, keys=17, routes={"b>out": local}),
+        "out": LightOutlet,
     }
-    return Graph(nodes, (Edge("s>a", "s", "a", 0), Edge("a>out", "a", "out", 0)))
+    kind = {"s": "source", "out": "sink"}
+    nodes = {name: Node(name, kind.get(name, "operator"), makes[name], start=starts.get(name, 1)) for name in names}
+    return Graph(nodes, tuple(edges))
 
 
 class Stage:

@@ -8,14 +8,15 @@ place while older entries are trimmed.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from seep.model.batch import Batch
 from seep.model.epoch import Progress
 from seep.state.checkpoint import Buffered
 
 
 class Buffer:
-    __slots__ = ("entries", "first", "saved", "size_bytes", "trimmed")
+    __slots__ = ("entries", "first", "memory_bytes", "saved", "size_bytes", "spilled", "trimmed")
 
     def __init__(self, trimmed: Progress) -> None:
         self.trimmed = trimmed
@@ -26,6 +27,9 @@ class Buffer:
         self.saved = 0
         """Position up to which entries are in the partition's newest checkpoint."""
         self.size_bytes = 0
+        self.memory_bytes = 0
+        self.spilled = 0
+        """Position up to which entries are on disk."""
 
     @property
     def end(self) -> int:
@@ -37,7 +41,9 @@ class Buffer:
 
     def add(self, entry: Buffered) -> None:
         self.entries.append(entry)
-        self.size_bytes += _size(entry)
+        size = _size(entry)
+        self.size_bytes += size
+        self.memory_bytes += size
 
     def at(self, position: int) -> Buffered:
         return self.entries[position - self.first]
@@ -58,15 +64,32 @@ class Buffer:
         while entries and entries[0].progress.epoch <= upto:
             gone = entries.popleft()
             self.trimmed = gone.progress
-            self.size_bytes -= _size(gone)
+            self._forget(gone, self.first)
             self.first += 1
         return self.first > before
 
     def cut_from(self, epoch: int) -> None:
         """Forget entries of this epoch and later ones: the partition's life ended before it."""
         while self.entries and self.entries[-1].progress.epoch >= epoch:
-            self.size_bytes -= _size(self.entries.pop())
+            self._forget(self.entries.pop(), self.end)
         self.saved = min(self.saved, self.end)
+        self.spilled = min(self.spilled, self.end)
+
+    def _forget(self, entry: Buffered, position: int) -> None:
+        size = _size(entry)
+        self.size_bytes -= size
+        if position >= self.spilled:
+            self.memory_bytes -= size
+
+    def spill(self, limit_bytes: int, to_disk: Callable[[Batch], Batch]) -> None:
+        """Put the oldest entries on disk until what is in memory is within the limit."""
+        position = max(self.spilled, self.first)
+        while self.memory_bytes > limit_bytes and position < self.end:
+            entry = self.at(position)
+            self.entries[position - self.first] = Buffered(entry.progress, tuple(map(to_disk, entry.batches)))
+            self.memory_bytes -= _size(entry)
+            position += 1
+            self.spilled = position
 
     def unsaved(self, full: bool) -> tuple[Buffered, ...]:
         """The entries for the next checkpoint; from now on they count as saved."""

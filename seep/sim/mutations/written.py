@@ -19,6 +19,7 @@ BUFFER = "seep.state.buffer"
 JOURNAL = "seep.protocol.journal"
 PLANNER = "seep.control.planner"
 CONTROLLER = "seep.control.controller"
+STEPS = "seep.control.steps"
 
 CUTTING = (
     Mutant(
@@ -49,6 +50,7 @@ CUTTING = (
         SOURCE,
         "        self.bases: dict[PartitionId, Record] = {}\n        self._fence()",
         "        self.bases: dict[PartitionId, Record] = {}\n        self._read_log()",
+        scenario="zombie-source",
     ),
     Mutant(
         "replay-reads-on",
@@ -89,8 +91,8 @@ CUTTING = (
         "handover-from-start",
         "a new source partition goes on where the old ones' logs end",
         SOURCE,
-        "                    self.splits[split] = [end, end, time, ended, heard]\n            self.cut_wall_ms",
-        "                    self.splits[split] = [_, _, time, ended, heard]\n            self.cut_wall_ms",
+        "            for split, (_, end, *rest) in _splits(record):",
+        "            for split, (end, _, *rest) in _splits(record):",
     ),
 )
 
@@ -143,6 +145,7 @@ TAKING = (
         INPUTS,
         "        if frame.sequence != channel.sequence:",
         "        if frame.sequence < channel.sequence:",
+        scenario="lost-frames",
     ),
     Mutant(
         "untaken-kept",
@@ -152,18 +155,12 @@ TAKING = (
         "        pass\n        channel.partial.clear()",
     ),
     Mutant(
-        "half-epoch-kept",
-        "subscribing again discards the rows of a half received epoch",
-        INPUTS,
-        "        channel.queue.clear()\n        channel.partial.clear()",
-        "        channel.queue.clear()\n        pass",
-    ),
-    Mutant(
         "old-number-taken",
         "frames of an earlier subscription number are never taken",
         INPUTS,
         "            self.by_subscription.pop(channel.subscription, None)\n        sender = channel.sender",
         "            pass\n        sender = channel.sender",
+        scenario="zombie-is-counted",
     ),
     Mutant(
         "silence-trusted",
@@ -171,6 +168,7 @@ TAKING = (
         INPUTS,
         "            if not channel.accepted or (silent and not channel.queue and channel.announced < channel.sender.last):",
         "            if not channel.accepted:",
+        scenario="last-frame-lost-before-a-pause",
     ),
     Mutant(
         "asked-once",
@@ -213,6 +211,7 @@ TAKING = (
         OUTPUTS,
         "            if full and cursor.opened:",
         "            if full and not cursor.opened:",
+        scenario="slow-receiver",
     ),
     Mutant(
         "credit-not-given-back",
@@ -220,6 +219,7 @@ TAKING = (
         OUTPUTS,
         "        while self.opened and self.opened[0][0] <= taken:",
         "        while self.opened and self.opened[0][0] < taken:",
+        scenario="one-credit",
     ),
 )
 
@@ -237,6 +237,7 @@ LIVES = (
         INPUTS,
         "            if known.generation != entry.generation or known.worker != entry.worker:",
         "            if False:",
+        scenario="zombie-is-counted",
     ),
     Mutant(
         "restart-without-generation",
@@ -251,6 +252,7 @@ LIVES = (
         PLANNER,
         "        journal, entries={**journal.entries, partition: entry}, next_generation=journal.next_generation + 1",
         "        journal, entries={**journal.entries, partition: entry}, next_generation=journal.next_generation",
+        scenario="zombie-source",
     ),
     Mutant(
         "operator-without-fence",
@@ -258,6 +260,7 @@ LIVES = (
         OPERATOR,
         "        self.bases: dict[PartitionId, list[Checkpoint]] = {}\n        self._fence()",
         "        self.bases: dict[PartitionId, list[Checkpoint]] = {}\n        self._load()",
+        scenario="zombie-operator",
     ),
     Mutant(
         "sink-without-fence",
@@ -265,6 +268,7 @@ LIVES = (
         SINK,
         "        self.truncated = 0\n        self._fence()",
         "        self.truncated = 0\n        self._read_log()",
+        scenario="zombie-sink-in-a-handover",
     ),
     Mutant(
         "trim-before-durable",
@@ -328,6 +332,7 @@ LIVES = (
         OPERATOR,
         "            newest = chain[-1].trimmed[name]\n",
         "            newest = chain[0].trimmed[name]\n",
+        scenario="restored-operator-remembers-what-it-trimmed",
     ),
     Mutant(
         "forget-watermark",
@@ -335,6 +340,7 @@ LIVES = (
         OPERATOR,
         "            self.moment = Moment(newest.epoch, newest.now_ms, newest.watermark, newest.watermark)",
         "            self.moment = Moment(newest.epoch, newest.now_ms, BEGINNING, BEGINNING)",
+        scenario="late-rows-after-a-restore",
     ),
     Mutant(
         "forget-epoch",
@@ -363,6 +369,55 @@ LIVES = (
         WORKER,
         "        if (journal.term, journal.version) < (desk.journal.term, desk.journal.version):",
         "        if False:",
+        scenario="zombie-controller",
+    ),
+    Mutant(
+        "increment-revived",
+        "an increment of an older generation is no child of a version that was written again",
+        OPERATOR,
+        "all(one.generation <= other.generation for one, other in pairwise(chain))]",
+        "all(one.generation for one, other in pairwise(chain))]",
+        scenario="damaged-increment-inside-a-chain",
+    ),
+    Mutant(
+        "fenced-never-restarted",
+        "a partition that the store refuses is started again, whoever raised the fence",
+        CONTROLLER,
+        "        waiting = [p for p, e in journal.entries.items() if e.worker not in self.heard or self._is_fenced(p)]",
+        "        waiting = [p for p, e in journal.entries.items() if e.worker not in self.heard]",
+        scenario="fence-raised-then-controller-gone",
+    ),
+    Mutant(
+        "trimmed-served",
+        "a subscription after what was trimmed is refused",
+        OUTPUTS,
+        "        elif message.after < self.buffers[message.edge].trimmed.epoch:",
+        "        elif False:",
+        scenario="running-source-and-a-receiver-without-checkpoint",
+    ),
+    Mutant(
+        "restarted-source-serves-less",
+        "a restarted source refuses what its log no longer holds",
+        SOURCE,
+        "                buffer.trimmed = trimmed\n",
+        "                pass\n",
+        scenario="restarted-source-and-a-receiver-without-checkpoint",
+    ),
+    Mutant(
+        "other-replay-taken",
+        "a replay that differs stops the flow",
+        INPUTS,
+        "        if digests.setdefault(epoch, progress.digest) != progress.digest:",
+        "        if False:",
+        scenario="fickle-operator-is-found-out",
+    ),
+    Mutant(
+        "other-reread-taken",
+        "a reread that differs from the epoch log stops the flow",
+        SOURCE,
+        '        if _digest(merged) != record["digest"]:',
+        "        if False:",
+        scenario="fickle-source-is-found-out",
     ),
 )
 
@@ -373,6 +428,7 @@ REPLACE = (
         OPERATOR,
         "            upto = min(upto, self.pinned[2])",
         "            pass",
+        scenario="calm-scales-with-many-checkpoints",
     ),
     Mutant(
         "pin-dropped",
@@ -380,6 +436,7 @@ REPLACE = (
         OPERATOR,
         "            keep.add(self.pinned[1])",
         "            pass",
+        scenario="calm-scales-with-many-checkpoints",
     ),
     Mutant(
         "merge-of-two-epochs",
@@ -387,6 +444,7 @@ REPLACE = (
         OPERATOR,
         "        found = self.saver.at(replace.at) if replace.at else",
         "        found = self.saver.at(replace.at) if False else",
+        scenario="calm-scales",
     ),
     Mutant(
         "merge-epoch-passed-by",
@@ -394,6 +452,7 @@ REPLACE = (
         OPERATOR,
         "            if upcoming > stop and bound >= stop > self.epoch and stop < FOREVER:",
         "            if upcoming > last and bound >= stop > self.epoch and stop < FOREVER:",
+        scenario="calm-scales",
     ),
     Mutant(
         "whole-state-to-each-part",
@@ -405,16 +464,17 @@ REPLACE = (
     Mutant(
         "commit-before-restore",
         "routing is switched only when the new partitions run and their subscriptions are accepted",
-        CONTROLLER,
-        "            if not status.accepted or not status.own_checkpoints or status.epoch < goal:",
-        "            if status.epoch < -1:",
+        STEPS,
+        "        if status is None or not status.accepted or not status.own_checkpoints or status.epoch < goal:",
+        "        if status is None:",
     ),
     Mutant(
         "life-begins-before-base",
         "E is later than every checkpoint that a new partition started from",
-        CONTROLLER,
-        "        first = max([first, *(journal.entries[p].first for p in (*replace.old, *replace.new))])",
-        "        first = max([first, *(journal.entries[p].first for p in replace.old)])",
+        STEPS,
+        "(journal.entries[p].first for p in (*replace.old, *replace.new))",
+        "(journal.entries[p].first for p in replace.old)",
+        scenario="split-of-two-with-bases-far-apart",
     ),
     Mutant(
         "lives-overlap",
@@ -482,16 +542,16 @@ REPLACE = (
     Mutant(
         "handover-at-smallest",
         "in a hand-over E is 1 + the largest epoch that any old partition has begun",
-        CONTROLLER,
-        "            return planner.decide_epoch(journal, replace, max(1, *begun))",
-        "            return planner.decide_epoch(journal, replace, max(1, min(begun)))",
+        STEPS,
+        "planner.decide_epoch(journal, replace, max(1, *begun))",
+        "planner.decide_epoch(journal, replace, max(1, min(begun)))",
     ),
     Mutant(
         "handover-unfinished",
         "in a hand-over the new ones begin when every old one has finished E-1",
-        CONTROLLER,
-        "        if min(begun) >= replace.at:",
-        "        if max(begun) >= replace.at:",
+        STEPS,
+        "    if min(begun) >= replace.at:",
+        "    if max(begun) >= replace.at:",
     ),
     Mutant(
         "sink-commits-while-agreeing",
@@ -510,9 +570,10 @@ REPLACE = (
     Mutant(
         "ended-source-replaced",
         "an ended source is not replaced",
-        CONTROLLER,
-        "        if max(begun) >= FOREVER:",
-        "        if max(begun) > FOREVER:",
+        STEPS,
+        "    if max(begun) >= FOREVER:",
+        "    if max(begun) > FOREVER:",
+        scenario="ended-source-is-not-replaced",
     ),
     Mutant(
         "swap-believed",
@@ -524,9 +585,9 @@ REPLACE = (
     Mutant(
         "old-status-believed",
         "a step of a Replace rests on what partitions said under the journal of now",
-        CONTROLLER,
-        "            if status is None or status.journal_version != self.journal.version or status.begun < 0:",
-        "            if status is None or status.begun < 0:",
+        STEPS,
+        "        return status if status is not None and status.journal_version == self.version else None",
+        "        return status",
     ),
 )
 

@@ -1,0 +1,167 @@
+"""A job under load, driven from outside: when it is steady, what has arrived, who runs where, how it ended."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import seep
+from benchmarks.arrivals import Arrival, Tail
+from benchmarks.load import SINK, SOURCE, SPLITS, place_in_split
+from seep.errors import Retry
+from seep.model.ids import PartitionId
+from seep.protocol.effects import ReadLog
+from seep.protocol.journal import LIVE, Entry
+from seep.running import Job
+from seep.running.result import records_of
+
+STEADY_SECONDS = 4.0
+STUCK_SECONDS = 60.0
+POLL_SECONDS = 0.01
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A directory for everything a benchmark writes; flows started meanwhile keep their state in it."""
+    before = os.environ.get("SEEP_HOME")
+    with tempfile.TemporaryDirectory(prefix="seep-bench-", ignore_cleanup_errors=True) as home:
+        os.environ["SEEP_HOME"] = home
+        try:
+            yield Path(home)
+        finally:
+            if before is None:
+                del os.environ["SEEP_HOME"]
+            else:
+                os.environ["SEEP_HOME"] = before
+
+
+class Driven:
+    """A running job of `Load.flow` at a fixed rate."""
+
+    def __init__(self, flow: seep.Flow, path: Path, rate: float, on: str, workers: int) -> None:
+        self.path = path
+        self.rate = rate
+        self.job: Job = seep.start(flow, on=on, workers=workers)
+        self.arrivals: list[Arrival] = []
+        self.highest = 0
+        """The latest epoch that has arrived."""
+        self._tail = Tail(path)
+        self._began_ns: dict[int, int] = {}
+        """When each split began to release rows, on the monotonic clock."""
+
+    # --- watching ------------------------------------------------------------------------------------------------
+
+    def look(self) -> list[Arrival]:
+        """What has arrived since the last look. Raises when the job has ended by itself."""
+        news = self._tail.news()
+        self.arrivals += news
+        self.highest = max((a.epoch for a in news), default=self.highest)
+        if self.job.host.outcome:
+            raise Retry(f"the flow has {self.job.host.outcome}: {self.job.host.report}")
+        return news
+
+    def until(self, done: Callable[[], bool], what: str, seconds: float = STUCK_SECONDS) -> None:
+        deadline = time.monotonic() + seconds
+        while self.look() is not None and not done():
+            if time.monotonic() > deadline:
+                raise Retry(f"{what}: not within {seconds:.0f} s; {self._situation()}")
+            time.sleep(POLL_SECONDS)
+
+    def rest(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self.look()
+            time.sleep(POLL_SECONDS)
+
+    def steady(self, rows: int = 0) -> None:
+        """Until rows arrive, so many at least, and the start is over."""
+        self.until(lambda: any(a.newest >= rows for a in self.arrivals[-20:]), "the first rows", 2 * STUCK_SECONDS)
+        self._clock()
+        self.rest(STEADY_SECONDS)
+        self.until(self.keeps_up, "keeping up with the load", 2 * STUCK_SECONDS)
+
+    def keeps_up(self) -> bool:
+        recent = self.recent_lags_ms(1.0)
+        return bool(recent) and recent[-1] < 500
+
+    def _clock(self) -> None:
+        skew_ns = time.monotonic_ns() - time.time_ns()
+        for record in self._last_records():
+            for split, known in record["splits"].items():
+                if known[1] is not None:
+                    self._began_ns[int(split)] = known[1][1] * 1_000_000 + skew_ns
+        if len(self._began_ns) < SPLITS:
+            raise Retry("some splits of the source have not begun")
+
+    def lag_ms(self, arrival: Arrival) -> float:
+        """From the release of the newest row in it to its arrival at the sink."""
+        number = np.array([arrival.newest])
+        released_ns = place_in_split(number)[0] / (self.rate / SPLITS) * 1e9
+        return float(arrival.at_ns - self._began_ns[arrival.newest // 1000 % SPLITS] - released_ns) / 1e6
+
+    def recent_lags_ms(self, seconds: float, before_ns: int | None = None) -> list[float]:
+        end_ns = time.monotonic_ns() if before_ns is None else before_ns
+        found = []
+        for arrival in reversed(self.arrivals):
+            if arrival.at_ns < end_ns - seconds * 1e9:
+                break
+            if arrival.at_ns <= end_ns and arrival.newest >= 0:
+                found.append(self.lag_ms(arrival))
+        return found[::-1]
+
+    # --- who runs ------------------------------------------------------------------------------------------------
+
+    def by_worker(self) -> dict[str, list[Entry]]:
+        """The live partitions of each worker that has any."""
+        found: dict[str, list[Entry]] = {}
+        for entry in self.job.journal.entries.values():
+            if entry.role == LIVE and entry.worker:
+                found.setdefault(entry.worker, []).append(entry)
+        return found
+
+    def processes(self) -> dict[str, int]:
+        return {worker: card["process"] for worker, card in self.job.directory.registered().items()}
+
+    def _situation(self) -> str:
+        view = self.job.host.view
+        lines = [f"journal {view.journal.version}, workers {list(view.workers)}"]
+        for entry in view.journal.entries.values():
+            lines.append(f"{entry} status {view.statuses.get(entry.partition)}")
+        lines += [text for _, text in view.decisions[-10:]]
+        return "\n  ".join(lines)
+
+    # --- the end -------------------------------------------------------------------------------------------------
+
+    def drain(self) -> dict[int, int]:
+        """Stop the sources, let everything reach the sink; how many rows each split has given."""
+        self.job.stop(drain=True)
+        self.job.wait(STUCK_SECONDS)
+        self.arrivals += self._tail.news()
+        found: dict[int, int] = {}
+        for record in self._last_records():
+            for split, known in record["splits"].items():
+                found[int(split)] = max(found.get(int(split), 0), known[1][0] if known[1] is not None else 0)
+        return found
+
+    def committed(self) -> list[tuple[int, bytes | None]]:
+        """(epoch, record) of what the sink's logs still hold: committed, but perhaps not published any more."""
+        return records_of(SINK, self.job.journal, self.job.directory.store().perform)
+
+    def close(self) -> None:
+        self.job.close()
+
+    def _last_records(self) -> list[dict[str, Any]]:
+        """Of each partition the source ever had, the last cut in its epoch log."""
+        store, found = self.job.directory.store(), []
+        for number in range(self.job.journal.next_number.get(SOURCE, 0)):
+            reply = store.perform(ReadLog(0, PartitionId(SOURCE, number)))
+            if reply is not None and reply.value:
+                found.append(reply.value[-1][1])
+        return found

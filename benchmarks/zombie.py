@@ -1,0 +1,100 @@
+"""`zombie`: a worker is stopped (SIGSTOP) until others have taken its place, then goes on (SIGCONT) as if nothing had
+happened. Whatever it sends then must be refused and counted, and the output must not differ.
+
+A worker waits until its peers have said that they are there, so refusals are counted where they happen: frames,
+subscriptions and trims by the receiving partition, appends and checkpoints by the store, which the zombie itself hears.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from random import Random
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from benchmarks.arrivals import ArrivalSink
+from benchmarks.drive import Driven, scratch
+from benchmarks.load import Load
+from benchmarks.outcome import Options, Outcome, Tell
+from benchmarks.verdict import judge
+
+RATE = 100_000
+KEYS = 100_000
+WORKERS = 4
+PARTS = 2
+PAUSES = 3
+PAUSE_SECONDS = 10.0
+REFUSALS = ("seep_worker_dropped_fenced", "seep_worker_refused_fenced")
+
+
+def run(options: Options, tell: Tell) -> Outcome:
+    pauses = PAUSES if options.kills is None else options.kills
+    seconds = options.seconds or PAUSE_SECONDS
+    rate = options.rows or RATE
+    load, rng = Load(KEYS, options.seed), Random(options.seed)
+    refused: list[int] = []
+    with scratch() as home:
+        path = home / "arrivals"
+        driven = Driven(load.flow("zombie", rate, ArrivalSink(path), "2s", PARTS), path, rate, options.on, WORKERS)
+        try:
+            driven.steady()
+            for number in range(pauses):
+                tell(f"pause {number + 1} of {pauses}", number / pauses)
+                refused.append(_pause(driven, rng, seconds))
+            given = driven.drain()
+        finally:
+            driven.close()
+        tell("comparing with the oracle", 1.0)
+        verdict = judge(load, given, path, driven.committed())
+    return Outcome(
+        "zombie",
+        {
+            "on": options.on,
+            "workers": WORKERS,
+            "rate_rows_per_second": rate,
+            "keys": KEYS,
+            "pause_seconds": seconds,
+            "seed": options.seed,
+        },
+        verdict.identical and all(refused),
+        {"pauses": pauses, "refused": {"each": refused, "total": sum(refused)}, **verdict.figures()},
+    )
+
+
+def _pause(driven: Driven, rng: Random, seconds: float) -> int:
+    """How much of what the worker sent after its sleep was refused."""
+    worker = rng.choice(sorted(driven.by_worker()))
+    process = driven.processes()[worker]
+    os.kill(process, signal.SIGSTOP)
+    try:
+        driven.rest(seconds)
+        driven.until(lambda: worker not in driven.by_worker(), "another worker in its place")
+        driven.until(driven.keeps_up, "keeping up without it")
+        before = refusals(driven)
+    finally:
+        os.kill(process, signal.SIGCONT)
+    driven.rest(3.0)
+    driven.until(driven.keeps_up, "keeping up with it back")
+    return refusals(driven) - before
+
+
+def refusals(driven: Driven) -> int:
+    """Refused so far, as the workers' own metrics say."""
+    total = 0.0
+    for card in driven.job.directory.registered().values():
+        total += _refused(card["metrics_port"])
+    return int(total)
+
+
+def _refused(port: int) -> float:
+    deadline = time.monotonic() + 1.0
+    while time.monotonic() < deadline:
+        try:
+            with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=0.5) as answer:
+                lines = answer.read().decode().splitlines()
+            return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(REFUSALS))
+        except (URLError, TimeoutError, ConnectionError):
+            time.sleep(0.05)  # it is stopped, or gone: it counts nothing
+    return 0.0
