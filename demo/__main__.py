@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from pathlib import Path
+from typing import IO, Any
 
 from rich.console import Console
-
-from demo.screen import Screen
-from demo.story import Story
-from demo.words import build, judge
-from seep.errors import SeepError
 
 LINES_PER_SECOND = 2_000
 LINES = 45 * LINES_PER_SECOND
@@ -28,21 +25,29 @@ def main() -> int:
     if place is None:
         console.print(f"DEMO_ON={on}: give spark or local")
         return 2
-    story = Story(build(LINES, LINES_PER_SECOND), on)
-    screen = Screen(console, f"seep: a word count on {place}", story.steps)
     try:
-        with screen:
+        with console.status("loading seep"):
+            # Not at the top: it takes some seconds on a busy machine, and somebody is looking at an empty screen.
+            from demo.screen import Screen
+            from demo.story import Story
+            from demo.words import build
+        story = Story(build(LINES, LINES_PER_SECOND), on)
+        with Screen(console, f"seep: a word count on {place}", story.steps) as screen:
             rows = story.tell(screen)
     except KeyboardInterrupt:
         console.print("\nstopped")
         return 1
-    except (SeepError, RuntimeError) as error:
+    except Exception as error:
+        # Whatever it was, the one who looks at the screen gets a sentence; the rest is in the log.
+        traceback.print_exc()
         console.print(f"\n[red]the demo did not come to its end:[/] {error}\nmore is in {LOG}", highlight=False)
         return 1
     return verdict(console, rows)
 
 
-def verdict(console: Console, rows: list[dict[str, object]]) -> int:
+def verdict(console: Console, rows: list[dict[str, Any]]) -> int:
+    from demo.words import judge
+
     found = judge(LINES, rows)
     most = ", ".join(f"{word} {n:,}" for word, n in found.most)
     console.print(f"\n  {LINES:,} lines, {found.expected:,} words; most often: {most}", highlight=False)
@@ -55,7 +60,7 @@ def verdict(console: Console, rows: list[dict[str, object]]) -> int:
     return 1
 
 
-def own_stdout() -> object:
+def own_stdout() -> IO[str]:
     """The terminal for us alone. Spark's JVM writes its log to whatever it inherits; that goes to a file."""
     LOG.parent.mkdir(parents=True, exist_ok=True)
     ours = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")

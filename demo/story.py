@@ -13,12 +13,12 @@ from typing import Any
 from demo.executors import executor_of
 from demo.screen import Screen, Step
 from demo.watch import Watch
-from demo.words import COUNT
+from demo.words import COUNT, OUT, READ
 from seep.flow.build import Flow
 from seep.running.job import Job, start
 
 WORKERS = 3
-CALM_SECONDS = 4.0
+CALM_SECONDS = 3.0
 """Between two steps, so that one sees the rate come back (or never leave)."""
 LOOK_SECONDS = 0.05
 REPORT_EPOCHS = 3
@@ -43,24 +43,17 @@ class Story:
 
     def tell(self, screen: Screen) -> list[dict[str, Any]]:
         """Run it to the end; the rows that were collected."""
-        with self._job(screen) as job, ThreadPoolExecutor(1) as aside:
+        with ThreadPoolExecutor(1) as aside, self._job(screen) as job:
             self._calm(job, screen)
-            for step, count in ((self._split, 2), (None, 0), (self._merge, 1)):
-                if step is None:
-                    self._kill_worker(job, screen)
-                    self._calm(job, screen)
-                    self._kill_second(job, screen)
-                else:
-                    self._scale(job, screen, step, count, aside)
-                self._calm(job, screen)
-            screen.begin(self._end)
-            began = time.monotonic()
-            waiting = aside.submit(job.wait, None)
-            self._until(job, screen, waiting.done)
-            result = waiting.result()
-            screen.done(self._end, time.monotonic() - began)
-        rows: list[dict[str, Any]] = result["counts"].to_pylist()
-        return rows
+            self._scale(job, screen, self._split, 2, aside)
+            self._calm(job, screen)
+            self._survive(job, screen, self._kill, lambda: kill_counting(job))
+            self._calm(job, screen)
+            self._survive(job, screen, self._kill_more, lambda: kill_more(job, self._on))
+            self._calm(job, screen)
+            self._scale(job, screen, self._merge, 1, aside)
+            self._calm(job, screen)
+            return self._to_the_end(job, screen, aside)
 
     @contextmanager
     def _job(self, screen: Screen) -> Iterator[Job]:
@@ -82,24 +75,7 @@ class Story:
         done: Future[Any] = aside.submit(job.scale, COUNT, count)
         self._until(job, screen, done.done)
         done.result()
-        screen.done(step, time.monotonic() - began, "until the new partitions have taken over")
-
-    def _kill_worker(self, job: Job, screen: Screen) -> None:
-        def strike() -> str:
-            return str(job.kill(COUNT, 0)["worker"])
-
-        self._survive(job, screen, self._kill, strike)
-
-    def _kill_second(self, job: Job, screen: Screen) -> None:
-        def strike() -> str:
-            if self._on != "spark":
-                return str(job.kill("lines", 0)["worker"])
-            worker = job.status()["operators"][COUNT][-1]["worker"]
-            executor = executor_of(job.directory.registered()[worker]["process"])
-            os.kill(executor, signal.SIGKILL)
-            return f"process {executor}, with all its workers"
-
-        self._survive(job, screen, self._kill_more, strike)
+        screen.done(step, time.monotonic() - began, "the old work on until the new take over")
 
     def _survive(self, job: Job, screen: Screen, step: Step, strike: Callable[[], str]) -> None:
         """Kill, and wait until lines that were read after the kill are in the output."""
@@ -108,7 +84,16 @@ class Story:
         began = time.monotonic()
         killed = strike()
         self._until(job, screen, lambda: self._watch.picture.epoch > goal)
-        screen.done(step, time.monotonic() - began, f"until new words were out ({killed})")
+        screen.done(step, time.monotonic() - began, f"from the kill to new words out; {killed}")
+
+    def _to_the_end(self, job: Job, screen: Screen, aside: ThreadPoolExecutor) -> list[dict[str, Any]]:
+        screen.begin(self._end)
+        began = time.monotonic()
+        waiting = aside.submit(job.wait, None)
+        self._until(job, screen, waiting.done)
+        rows: list[dict[str, Any]] = waiting.result()[OUT].to_pylist()
+        screen.done(self._end, time.monotonic() - began, "everything read is counted and out")
+        return rows
 
     # --- waiting -------------------------------------------------------------------------------------------------
 
@@ -116,9 +101,7 @@ class Story:
         until = time.monotonic() + CALM_SECONDS
         self._until(job, screen, lambda: time.monotonic() > until)
 
-    def _until(
-        self, job: Job, screen: Screen, done: Callable[[], bool], seconds: float = PATIENCE_SECONDS
-    ) -> None:
+    def _until(self, job: Job, screen: Screen, done: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
         deadline = time.monotonic() + seconds
         while not done():
             if job.host.report:
@@ -127,3 +110,17 @@ class Story:
                 raise RuntimeError(f"nothing happened for {seconds:.0f} s")
             screen.show(self._watch.look(job))
             time.sleep(LOOK_SECONDS)
+
+
+def kill_counting(job: Job) -> str:
+    return f"worker {job.kill(COUNT, 0)['worker']}"
+
+
+def kill_more(job: Job, on: str) -> str:
+    """On Spark an executor, with every worker on it; else the worker that reads the lines."""
+    if on != "spark":
+        return f"worker {job.kill(READ, 0)['worker']}"
+    worker = job.status()["operators"][COUNT][-1]["worker"]
+    executor = executor_of(job.directory.registered()[worker]["process"])
+    os.kill(executor, signal.SIGKILL)
+    return f"process {executor}"

@@ -50,7 +50,9 @@ class Watch:
         now = time.monotonic()
         if now - self._since >= RATE_SECONDS:
             self._measure(job, now)
-        pieces = tuple(Piece(p["partition"], *p["buckets"], p["worker"]) for p in status["operators"][COUNT])
+        pieces = tuple(
+            Piece(p["partition"], p["buckets"][0], p["buckets"][1], p["worker"]) for p in status["operators"][COUNT]
+        )
         self.picture = Picture(
             max((p["epoch"] or 0 for p in status["operators"][OUT]), default=0),
             max((p["epoch"] or 0 for p in status["operators"][READ]), default=0),

@@ -32,6 +32,8 @@ from seep.protocol.effects import (
 from seep.protocol.journal import LIVE, SEALED, SHADOW, Journal
 from seep.protocol.messages import Hello, Plan, Report, Status
 
+HOPELESS = 25
+"""Deaths of one partition without progress after which the flow stops with a report."""
 DRAIN = "drain"
 """The flow is being stopped by ending its input: until it has ended it is still recovered and changed."""
 
@@ -53,6 +55,8 @@ class Controller:
         self.statuses: dict[PartitionId, Status] = {}
         self.requests: deque[Request] = deque()
         self.since: dict[int, float] = {}
+        self.restarts: dict[PartitionId, tuple[int, int]] = {}
+        """The epoch a partition had reached, and how often it died there."""
         self.lost_parts: dict[PartitionId, Generation] = {}
         self.deposed = False
         self.finished = False
@@ -255,9 +259,22 @@ class Controller:
             if entry is None or not candidates or self._recovers_in_parts(entry.partition):
                 continue
             journal = planner.restart(journal, partition, place(journal, partition, candidates))
+            if entry.worker and self._hopeless(partition):
+                where = f"at epoch {self.restarts[partition][0]}"
+                return with_fields(
+                    journal, stopping=f"{partition} died {HOPELESS} times {where}; see the workers' logs"
+                )
             if entry.worker:
                 self._note(f"{partition} restarts on {journal.entries[partition].worker}")
         return journal
+
+    def _hopeless(self, partition: PartitionId) -> bool:
+        """Does it die again and again without getting any further?"""
+        status = self.statuses.get(partition)
+        epoch = status.epoch if status is not None else -1
+        known, count = self.restarts.get(partition, (-1, 0))
+        self.restarts[partition] = (max(epoch, known), 1 if epoch > known else count + 1)
+        return self.restarts[partition][1] >= HOPELESS
 
     def _is_fenced(self, partition: PartitionId) -> bool:
         status = self._status(partition)

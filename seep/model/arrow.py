@@ -39,6 +39,8 @@ class ArrowBatch:
     record: pa.RecordBatch
     buckets: Buckets
     _sorted: list[ArrowBatch] = field(default_factory=list, compare=False, repr=False)
+    """What `part` and `digest` made of this batch: it never changes, so once is enough."""
+    _known: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def rows(self) -> int:
@@ -46,7 +48,10 @@ class ArrowBatch:
 
     @property
     def size_bytes(self) -> int:
-        return int(self.record.nbytes) + self.buckets.nbytes
+        found = self._known.get("size")
+        if found is None:
+            found = self._known["size"] = int(self.record.nbytes) + self.buckets.nbytes
+        return found
 
     def part(self, key_range: KeyRange) -> ArrowBatch:
         if key_range == EVERYTHING or self.rows == 0:
@@ -82,16 +87,19 @@ class ArrowBatch:
 
     def digest(self) -> int:
         """Made of the rows' values, not of their buffers: slices, null slots and dictionaries do not show."""
-        digests = np.full(self.rows, PRIME_5, np.uint64)
         if self.rows == 0:
             return 0
+        if "digest" in self._known:
+            return self._known["digest"]
+        digests = np.full(self.rows, PRIME_5, np.uint64)
         for array in self.record.columns:
             shape = column_of(array)
             if shape.width < 0:
                 fold_variable(digests, shape.starts, shape.values, shape.validity, shape.bit)
             elif shape.width > 0:
                 fold_fixed(digests, shape.values, shape.width, shape.validity, shape.bit)
-        return int(sum_digests(digests))
+        self._known["digest"] = int(sum_digests(digests))
+        return self._known["digest"]
 
     @staticmethod
     def concat(batches: Iterable[ArrowBatch]) -> ArrowBatch:

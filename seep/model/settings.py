@@ -11,8 +11,8 @@ class Settings:
     epoch_rows: int = 1_000_000
     """A source closes its epoch at this many rows, however little time has passed."""
     checkpoint_ms: float = 2_000.0
-    increments: int = 8
-    """Incremental checkpoints after a full one."""
+    increments: int = 1_000_000
+    """Incremental checkpoints after a full one (stores fold long chains by themselves)."""
     frame_rows: int = 100_000
     """Rows in one frame; a longer epoch takes several."""
     credit_bytes: int = 32 << 20

@@ -82,7 +82,7 @@ class Saver:
             self.full_next = True
             return
         self.desk.count("checkpoints")
-        root = checkpoint.version if not checkpoint.parent else self._root_of(checkpoint.parent)
+        root = reply.value or (checkpoint.version if not checkpoint.parent else self._root_of(checkpoint.parent))
         self.durable.append((checkpoint.version, checkpoint.epoch, root))
         self.on_durable()
         self._write()

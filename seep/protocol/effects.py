@@ -32,7 +32,8 @@ class FenceStore:
 
 @dataclass(frozen=True, slots=True)
 class PutCheckpoint:
-    """Write durably. -> None, or error ``fenced`` / ``failed``."""
+    """Write durably. -> the version that its chain now starts from (None: as the caller thinks; a store may fold a
+    long chain into a full checkpoint), or error ``fenced`` / ``failed``."""
 
     token: int
     checkpoint: Checkpoint

@@ -118,6 +118,8 @@ def whole(store: Any, partition: PartitionId, upto: int) -> Checkpoint:
     if reply is None or reply.error or not reply.value:
         raise DataLoss(f"checkpoint {upto or ''} of {partition} cannot be read: {reply and reply.error}")
     chain: list[Checkpoint] = reply.value[0]
+    if upto and chain[-1].version != upto:
+        raise DataLoss(f"checkpoint {upto} of {partition} is damaged")
     states = [c.state for c in chain if isinstance(c.state, ArrowState)]
     return with_fields(chain[-1], parent=0, version=1, state=compact(states), buffers={}, generation=FIRST)
 

@@ -64,7 +64,7 @@ Part = TypeVar("Part", bound=Link)
 
 
 def chains(versions: Iterable[int], read: Callable[[int], Part | None], upto: int) -> list[list[Part]]:
-    """The newest restorable points (at most two; `upto`: only that one), each as its chain, full one first.
+    """The newest restorable points (at most two; `upto`: none newer than that), each as its chain, full one first.
 
     Reads no more than it must: a version is asked for once, and None means that it is damaged.
     """
@@ -82,6 +82,6 @@ def chains(versions: Iterable[int], read: Callable[[int], Part | None], upto: in
             version = part.parent
         return chain[::-1]
 
-    wanted = [upto] if upto else sorted(there, reverse=True)
+    wanted = sorted((v for v in there if not upto or v <= upto), reverse=True)
     found = (chain_to(version) for version in wanted)
     return list(islice((chain for chain in found if chain), CHAINS_MAXIMUM))

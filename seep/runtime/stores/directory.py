@@ -47,8 +47,12 @@ from seep.state.codec import (
     encode_checkpoint,
     encode_value,
 )
+from seep.state.folding import fold
 
 _SUFFIX = ".checkpoint"
+CHAIN_MINIMUM = 6
+CHAIN_MAXIMUM = 60
+"""A chain is folded when its increments outweigh half of its beginning, or when it is this long."""
 Saved = TypeVar("Saved", Checkpoint, CheckpointHeader)
 
 
@@ -58,6 +62,8 @@ class DirectoryStore:
         self._key = key
         self._files = Files(fsync)
         self._logs: dict[PartitionId, Log] = {}
+        self._growing: dict[PartitionId, list[tuple[int, int]]] = {}
+        """The chain that each partition's checkpoints add to: (version, bytes)."""
         self._damaged = 0
         self._files.make_directory(self._path / "partitions")
 
@@ -163,7 +169,33 @@ class DirectoryStore:
                 neighbour.unlink()
                 return StoreReply(effect.token, error=FENCED)
             self._files.commit(neighbour, target)
-        return StoreReply(effect.token)
+        return StoreReply(effect.token, self._fold(checkpoint, target.stat().st_size))
+
+    def _fold(self, checkpoint: Checkpoint, size_bytes: int) -> int:
+        """Make a chain that has grown long into one full checkpoint; the version its newest one now starts from."""
+        partition, version = checkpoint.partition, checkpoint.version
+        chain = self._growing.setdefault(partition, [])
+        if not checkpoint.parent:
+            chain.clear()
+        elif not chain or chain[-1][0] != checkpoint.parent:
+            # Put by a process before us: it knew the sizes, we ask the directory.
+            points = self._chains(partition, checkpoint.parent, decode_header)
+            paths = self._versions(partition)
+            chain[:] = [(p.version, paths[p.version].stat().st_size) for p in (points[0] if points else ())]
+        chain.append((version, size_bytes))
+        grown_bytes = sum(size for _, size in chain[1:])
+        if len(chain) > CHAIN_MINIMUM and (grown_bytes > chain[0][1] / 2 or len(chain) > CHAIN_MAXIMUM):
+            saved = self._chains(partition, version, decode_checkpoint)
+            if saved and saved[0][-1].version == version:
+                target = self._home(partition) / f"{version}{_SUFFIX}"
+                neighbour = self._files.prepare(target, encode_checkpoint(fold(saved[0]), self._key))
+                with locked(self._home(partition) / "lock"):
+                    if self._fenced(partition, checkpoint.generation):
+                        neighbour.unlink()
+                    else:
+                        self._files.commit(neighbour, target)
+                        chain[:] = [(version, target.stat().st_size)]
+        return chain[0][0]
 
     def _versions(self, partition: PartitionId) -> dict[int, Path]:
         return {int(p.name.removesuffix(_SUFFIX)): p for p in self._home(partition).glob(f"*{_SUFFIX}")}

@@ -266,8 +266,8 @@ LIVES = (
         "sink-without-fence",
         "a sink fences its predecessor before it reads its marker",
         SINK,
-        "        self.truncated = 0\n        self._fence()",
-        "        self.truncated = 0\n        self._read_log()",
+        "        self.closed = False\n        self._fence()",
+        "        self.closed = False\n        self._read_log()",
         scenario="zombie-sink-in-a-handover",
     ),
     Mutant(
@@ -536,8 +536,8 @@ REPLACE = (
         "death-leaves-replace",
         "a death that comes back in parts aborts an uncommitted Replace of that operator",
         PLANNER,
-        "        if replace.operator == partition.operator:\n            journal = abort(journal, replace)",
-        "        if replace.operator == partition.operator:\n            pass",
+        "        if replace.operator == partition.operator or partition in replace.old:",
+        "        if False:",
     ),
     Mutant(
         "handover-at-smallest",

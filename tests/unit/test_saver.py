@@ -1,0 +1,142 @@
+"""Checkpoints: one write at a time, chains that start with a full one, the newest two kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from seep.model.ids import EVERYTHING, FOREVER, Generation, PartitionId
+from seep.model.settings import Settings
+from seep.partition.desk import Desk
+from seep.partition.saver import Saver
+from seep.protocol.effects import DropCheckpoints, PutCheckpoint, StoreReply
+from seep.protocol.journal import LIVE, Entry
+from seep.state.checkpoint import Checkpoint
+
+ME = Entry(PartitionId("a", 0), EVERYTHING, 1, FOREVER, LIVE, Generation(1, 0), "w1")
+
+
+class Bench:
+    """A saver, and the store at the other end of its desk."""
+
+    def __init__(self, increments: int = 2) -> None:
+        self.desk = Desk("w1", Settings(increments=increments))
+        self.durable = 0
+        self.saver = Saver(self.desk, ME, self._on_durable)
+
+    def _on_durable(self) -> None:
+        self.durable += 1
+
+    def save(self, epoch: int) -> Checkpoint:
+        full = self.saver.next_is_full()
+        return self.saver.add(lambda version, parent: checkpoint(version, parent, epoch), full)
+
+    def puts(self) -> list[PutCheckpoint]:
+        found = [e for e in self.desk.effects if isinstance(e, PutCheckpoint)]
+        self.desk.effects = [e for e in self.desk.effects if not isinstance(e, PutCheckpoint)]
+        return found
+
+    def answer(self, error: str = "") -> None:
+        (put,) = self.puts()
+        self.desk.answer(StoreReply(put.token, error=error))
+
+    def saved(self, *epochs: int) -> None:
+        for epoch in epochs:
+            self.save(epoch)
+            self.answer()
+
+
+def checkpoint(version: int, parent: int, epoch: int) -> Checkpoint:
+    return Checkpoint(ME.partition, ME.generation, EVERYTHING, version, parent, epoch, 0, 0, False, None)
+
+
+def test_a_full_one_then_increments_then_a_full_one() -> None:
+    bench = Bench(increments=2)
+    parents = []
+    for epoch in range(1, 6):
+        parents.append(bench.save(epoch).parent)
+        bench.answer()
+    assert parents == [0, 1, 2, 0, 4]
+
+
+def test_one_write_at_a_time_and_the_next_as_soon_as_it_is_durable() -> None:
+    bench = Bench()
+    bench.save(1)
+    bench.save(2)
+    assert bench.saver.underway(2)
+    (first,) = bench.puts()
+    bench.desk.answer(StoreReply(first.token))
+    assert [put.checkpoint.epoch for put in bench.puts()] == [2]
+    assert bench.durable == 1
+    assert bench.saver.busy
+
+
+def test_a_failed_write_ends_the_chain() -> None:
+    bench = Bench()
+    bench.saved(1)
+    bench.save(2)
+    bench.save(3)
+    bench.answer("failed")
+    assert not bench.saver.busy
+    assert bench.saver.next_is_full()
+    assert (bench.save(4).parent, bench.durable) == (0, 1)
+
+
+def test_a_fenced_write_ends_everything() -> None:
+    bench = Bench()
+    bench.save(1)
+    bench.save(2)
+    bench.answer("fenced")
+    assert bench.saver.fenced
+    assert bench.puts() == []
+    assert bench.durable == 0
+
+
+def test_upstream_is_kept_for_the_second_newest_and_before_that_for_the_base() -> None:
+    bench = Bench()
+    assert bench.saver.fallback_epoch(7) == 7
+    bench.saved(10)
+    assert bench.saver.fallback_epoch(7) == 7
+    bench.saved(20, 30)
+    assert bench.saver.fallback_epoch(7) == 20
+
+
+@pytest.mark.parametrize(
+    ("pinned", "below", "keep"),
+    [
+        (set[int](), 3, ()),
+        ({1}, 3, (1,)),
+    ],
+    ids=["nobody starts from an old one", "a pending Replace starts from the first"],
+)
+def test_what_is_dropped(pinned: set[int], below: int, keep: tuple[int, ...]) -> None:
+    bench = Bench(increments=0)  # one increment after each full one: 1 2, 3 4
+    bench.saved(10, 20, 30, 40)
+    bench.saver.drop_old(pinned)
+    (drop,) = (e for e in bench.desk.effects if isinstance(e, DropCheckpoints))
+    assert (drop.below, drop.keep) == (below, keep)
+    assert [version for version, _, _ in bench.saver.durable] == [*sorted(pinned), 3, 4]
+
+
+def test_what_kept_ones_build_on_is_kept() -> None:
+    bench = Bench(increments=8)
+    bench.saved(10, 20, 30, 40)
+    bench.saver.drop_old(set())
+    (drop,) = (e for e in bench.desk.effects if isinstance(e, DropCheckpoints))
+    assert drop.below == 1
+
+
+def test_the_one_of_exactly_an_epoch() -> None:
+    bench = Bench()
+    bench.saved(10, 20)
+    assert bench.saver.at(10) == (1, 10)
+    assert bench.saver.at(15) is None
+
+
+def test_a_restored_one_goes_on_with_its_chain_and_never_with_a_newer_damaged_one() -> None:
+    bench = Bench(increments=4)
+    older = [checkpoint(1, 0, 10)]
+    newer = [checkpoint(1, 0, 10), checkpoint(2, 1, 20)]
+    bench.saver.restored([newer, older])
+    assert bench.saver.fallback_epoch(0) == 10
+    assert not bench.saver.next_is_full()
+    assert (bench.save(30).parent, bench.saver.version) == (2, 3)
