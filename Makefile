@@ -40,7 +40,7 @@ format: setup
 	$(BIN)/ruff format .
 
 type: setup
-	$(BIN)/mypy seep operators
+	$(BIN)/mypy seep operators demo
 
 arch: setup
 	$(BIN)/lint-imports

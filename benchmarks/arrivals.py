@@ -21,7 +21,9 @@ from seep.connectors.contract import Publish
 from seep.model.arrow import BUCKET
 
 LOG = "arrivals"
-LINE = np.dtype([("at_ns", np.int64), ("epoch", np.int64), ("low", np.int64), ("newest", np.int64), ("ended", np.int64)])
+LINE = np.dtype(
+    [("at_ns", np.int64), ("epoch", np.int64), ("low", np.int64), ("newest", np.int64), ("ended", np.int64)]
+)
 """low: the lowest origin bucket of the record (-1: no rows); newest: the greatest number in the column `newest`."""
 
 

@@ -14,7 +14,8 @@ import numpy as np
 
 import seep
 from benchmarks.arrivals import Arrival, Tail
-from benchmarks.load import SINK, SOURCE, SPLITS, place_in_split
+from benchmarks.load import SINK, SOURCE, place_in_split, split_of
+from seep.connectors.generator import SPLITS
 from seep.errors import Retry
 from seep.model.ids import PartitionId
 from seep.protocol.effects import ReadLog
@@ -93,8 +94,8 @@ class Driven:
 
     def _clock(self) -> None:
         skew_ns = time.monotonic_ns() - time.time_ns()
-        for record in self._last_records():
-            for split, known in record["splits"].items():
+        for cut in last_cuts(self.job):
+            for split, known in cut["splits"].items():
                 if known[1] is not None:
                     self._began_ns[int(split)] = known[1][1] * 1_000_000 + skew_ns
         if len(self._began_ns) < SPLITS:
@@ -104,7 +105,7 @@ class Driven:
         """From the release of the newest row in it to its arrival at the sink."""
         number = np.array([arrival.newest])
         released_ns = place_in_split(number)[0] / (self.rate / SPLITS) * 1e9
-        return float(arrival.at_ns - self._began_ns[arrival.newest // 1000 % SPLITS] - released_ns) / 1e6
+        return float(arrival.at_ns - self._began_ns[int(split_of(number)[0])] - released_ns) / 1e6
 
     def recent_lags_ms(self, seconds: float, before_ns: int | None = None) -> list[float]:
         end_ns = time.monotonic_ns() if before_ns is None else before_ns
@@ -144,24 +145,31 @@ class Driven:
         self.job.stop(drain=True)
         self.job.wait(STUCK_SECONDS)
         self.arrivals += self._tail.news()
-        found: dict[int, int] = {}
-        for record in self._last_records():
-            for split, known in record["splits"].items():
-                found[int(split)] = max(found.get(int(split), 0), known[1][0] if known[1] is not None else 0)
-        return found
-
-    def committed(self) -> list[tuple[int, bytes | None]]:
-        """(epoch, record) of what the sink's logs still hold: committed, but perhaps not published any more."""
-        return records_of(SINK, self.job.journal, self.job.directory.store().perform)
+        return given_rows(self.job)
 
     def close(self) -> None:
         self.job.close()
 
-    def _last_records(self) -> list[dict[str, Any]]:
-        """Of each partition the source ever had, the last cut in its epoch log."""
-        store, found = self.job.directory.store(), []
-        for number in range(self.job.journal.next_number.get(SOURCE, 0)):
-            reply = store.perform(ReadLog(0, PartitionId(SOURCE, number)))
-            if reply is not None and reply.value:
-                found.append(reply.value[-1][1])
-        return found
+
+def last_cuts(job: Job) -> list[dict[str, Any]]:
+    """Of each partition the source ever had, the last cut in its epoch log."""
+    store, found = job.directory.store(), []
+    for number in range(job.journal.next_number.get(SOURCE, 0)):
+        reply = store.perform(ReadLog(0, PartitionId(SOURCE, number)))
+        if reply is not None and reply.value:
+            found.append(reply.value[-1][1])
+    return found
+
+
+def given_rows(job: Job) -> dict[int, int]:
+    """How many rows each split of the source has given."""
+    found: dict[int, int] = {}
+    for cut in last_cuts(job):
+        for split, known in cut["splits"].items():
+            found[int(split)] = max(found.get(int(split), 0), known[1][0] if known[1] is not None else 0)
+    return found
+
+
+def committed(job: Job) -> list[tuple[int, bytes | None]]:
+    """(epoch, record) of what the sink's logs still hold: committed, but perhaps not published any more."""
+    return records_of(SINK, job.journal, job.directory.store().perform)

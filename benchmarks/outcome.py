@@ -21,6 +21,7 @@ class Options:
     on: str = "local"
     kills: int | None = None
     rows: int | None = None
+    rate: float | None = None
     seed: int = 42
     state_bytes: int = 0
     seconds: float | None = None

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.arrivals import ArrivalSink, file_of, read_file
-from benchmarks.drive import Driven, scratch
+from benchmarks.drive import Driven, committed, scratch
 from benchmarks.load import FIRST, SECOND, SINK, SOURCE, Load, buckets_by_key, key_of_other
 from benchmarks.outcome import Options, Outcome, Tell, spread
 from benchmarks.verdict import judge
@@ -44,7 +44,7 @@ class Kill:
 
 def run(options: Options, tell: Tell) -> Outcome:
     kills = KILLS if options.kills is None else options.kills
-    rate = options.rows or RATE
+    rate = options.rate or RATE
     load, rng = Load(KEYS, options.seed), Random(options.seed)
     with scratch() as home:
         path = home / "arrivals"
@@ -61,7 +61,7 @@ def run(options: Options, tell: Tell) -> Outcome:
         finally:
             driven.close()
         tell("comparing with the oracle", 1.0)
-        verdict = judge(load, given, path, driven.committed())
+        verdict = judge(load, given, path, committed(driven.job))
         for kill in done:
             _measure(driven, kill, path)
     recoveries = [kill.recovery_ms for kill in done]

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.arrivals import Arrival, ArrivalSink, file_of, read_file
-from benchmarks.drive import Driven, scratch
+from benchmarks.drive import Driven, committed, scratch
 from benchmarks.load import FIRST, SECOND, Load, buckets_by_key, key_of_other
 from benchmarks.outcome import Options, Outcome, Tell, spread
 from benchmarks.verdict import judge
@@ -48,7 +48,7 @@ class Change:
 
 def run(options: Options, tell: Tell) -> Outcome:
     wanted = CHANGES if options.kills is None else options.kills
-    rate = options.rows or RATE
+    rate = options.rate or RATE
     load = Load(KEYS, options.seed, options.state_bytes // BYTES_PER_KEY)
     rng = Random(options.seed)
     with scratch() as home:
@@ -71,7 +71,7 @@ def run(options: Options, tell: Tell) -> Outcome:
         finally:
             driven.close()
         tell("comparing with the oracle", 1.0)
-        verdict = judge(load, given, path, driven.committed())
+        verdict = judge(load, given, path, committed(driven.job))
         seen = _by_range(driven.arrivals, path, load)
         steady_ms, gaps = _gaps(seen, changes, calm_ns)
     above = [gap - steady_ms for gap in gaps]

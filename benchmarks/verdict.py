@@ -68,7 +68,7 @@ class Oracle:
 
     def totals(self, keys: Numbers, n: Numbers) -> Numbers:
         start = self._start[keys]
-        return self._prefix[np.minimum(start + n, self.rows)] - self._prefix[start]
+        return np.asarray(self._prefix[np.minimum(start + n, self.rows)] - self._prefix[start])
 
 
 def judge(load: Load, given: Mapping[int, int], path: Path, committed: Iterable[tuple[int, bytes | None]]) -> Verdict:

@@ -14,7 +14,7 @@ from typing import IO, Any
 from rich.console import Console
 
 LINES_PER_SECOND = 2_000
-LINES = 45 * LINES_PER_SECOND
+LINES = 35 * LINES_PER_SECOND
 LOG = Path(".seep/demo.log")
 
 

@@ -42,9 +42,9 @@ class Screen:
     began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        self._live = Live(get_renderable=self._render, console=self.console, refresh_per_second=8)
         self._said = 0.0
         self._turning = Spinner("dots", style="cyan")
+        self._live = Live(get_renderable=self.render, console=self.console, refresh_per_second=8)
 
     def __enter__(self) -> Screen:
         if self.console.is_terminal:
@@ -76,7 +76,7 @@ class Screen:
             self._say(
                 f"  {picture.words:,} words, {picture.words_per_second:,.0f} words/s, epoch {picture.epoch}; {pieces}"
                 if picture.words
-                else "  waiting for the first words"
+                else f"  waiting for the first words; {picture.workers} workers are up"
             )
 
     def _say(self, what: str) -> None:
@@ -85,7 +85,8 @@ class Screen:
 
     # --- the live view -------------------------------------------------------------------------------------------
 
-    def _render(self) -> RenderableType:
+    def render(self) -> RenderableType:
+        """The whole screen as of now."""
         head = Table.grid(expand=True)
         head.add_column()
         head.add_column(justify="right")
@@ -98,9 +99,10 @@ class Screen:
         if not picture.words:
             return [Text("no words yet", "dim"), Text()]
         line = Text()
-        for number, unit in ((picture.words, "words"), (picture.words_per_second, "words/s"), (picture.epoch, "epoch")):
-            line.append(f"{number:,.0f}", "bold cyan").append(f" {unit}     ", "dim")
-        return [line, Text(chart(picture.history), "cyan")]
+        line.append(f"{picture.words:,}", "bold cyan").append(" words     ", "dim")
+        line.append(f"{picture.words_per_second:,.0f}", "bold cyan").append(" words/s     epoch ", "dim")
+        line.append(f"{picture.epoch:,}", "bold cyan")
+        return [line, Text(chart(picture.history), "cyan").append("  words/s, each second", "dim")]
 
     def _partitions(self) -> list[RenderableType]:
         table = Table.grid(padding=(0, 2))

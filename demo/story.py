@@ -24,6 +24,7 @@ LOOK_SECONDS = 0.05
 REPORT_EPOCHS = 3
 """What is known of the source's epoch may be this old."""
 PATIENCE_SECONDS = 60.0
+START_SECONDS = 180.0
 
 
 class Story:
@@ -33,7 +34,7 @@ class Story:
         self._watch = Watch()
         spark = on == "spark"
         self._start = Step("start Spark and its executors" if spark else "start the workers")
-        self._start.remark = "takes 20 to 40 s" if spark else ""
+        self._start.remark = self._hint = "takes 20 to 40 s" if spark else "takes a few seconds"
         self._split = Step("split the count in two, live")
         self._kill = Step("kill -9 a worker that counts")
         self._kill_more = Step("kill -9 a whole executor" if spark else "kill -9 the worker that reads")
@@ -61,11 +62,16 @@ class Story:
         began = time.monotonic()
         job = start(self._flow, on=self._on, workers=WORKERS)
         try:
-            self._until(job, screen, lambda: self._watch.picture.words > 0, seconds=3 * PATIENCE_SECONDS)
-            screen.done(self._start, time.monotonic() - began)
+            self._until(job, screen, self._started, seconds=START_SECONDS)
+            screen.done(self._start, time.monotonic() - began, f"{self._watch.picture.workers} workers")
             yield job
         finally:
             job.close()
+
+    def _started(self) -> bool:
+        picture = self._watch.picture
+        self._start.remark = f"{self._hint}; {picture.workers} workers are up"
+        return picture.words > 0
 
     # --- steps ---------------------------------------------------------------------------------------------------
 

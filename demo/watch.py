@@ -54,8 +54,9 @@ class Watch:
             Piece(p["partition"], p["buckets"][0], p["buckets"][1], p["worker"]) for p in status["operators"][COUNT]
         )
         self.picture = Picture(
-            max((p["epoch"] or 0 for p in status["operators"][OUT]), default=0),
-            max((p["epoch"] or 0 for p in status["operators"][READ]), default=0),
+            # A partition that is just starting again knows of none; what is committed stays committed.
+            max(self.picture.epoch, *(p["epoch"] or 0 for p in status["operators"][OUT])),
+            max(self.picture.read_epoch, *(p["epoch"] or 0 for p in status["operators"][READ])),
             self._words,
             self._rates[-1] if self._rates else 0.0,
             tuple(self._rates),

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from seep.cli import apps, jobs
+from seep.cli import apps, bench, jobs
 from seep.errors import Misuse, Retry, SeepError
 
 app = typer.Typer(name="seep", no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
@@ -20,6 +20,7 @@ for verb in (
     apps.check,
     apps.graph,
     apps.restore,
+    bench.bench,
     jobs.ps,
     jobs.scale,
     jobs.kill,

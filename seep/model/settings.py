@@ -25,7 +25,7 @@ class Settings:
     retry_ms: float = 300.0
     """A subscription or store call without an answer is tried again."""
     report_ms: float = 100.0
-    suspect_ms: float = 3_000.0
+    suspect_ms: float = 5_000.0
     """A worker not heard of for this long is taken for dead (a closed connection says so at once)."""
     spare_workers: int = 1
     """Warm workers beyond those in use."""

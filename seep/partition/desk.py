@@ -10,7 +10,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from seep.errors import SeepError
 from seep.model.batch import Batch
+from seep.model.ids import PartitionId
 from seep.protocol.effects import Effect, Send, StoreReply
 from seep.protocol.journal import Journal
 from seep.protocol.messages import Message
@@ -19,6 +21,12 @@ if TYPE_CHECKING:
     from seep.model.settings import Settings
 
 Continuation = Callable[[StoreReply], None]
+
+
+def failure_of(partition: PartitionId, error: SeepError) -> str:
+    """The report of code that refused to go on (``on_error="fail"``): one line that names the operator."""
+    text = " ".join(str(error).split())
+    return text if text.startswith(partition.operator) else f"{partition.operator}: {text}"
 
 
 class Desk:

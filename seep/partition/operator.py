@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from seep.errors import SeepError
 from seep.model.epoch import Moment, Progress
 from seep.model.ids import BEGINNING, FOREVER, PartitionId
 from seep.partition.contract import Graph, Logic
-from seep.partition.desk import Desk
+from seep.partition.desk import Desk, failure_of
 from seep.partition.inputs import Inputs
 from seep.partition.outputs import Outputs
 from seep.partition.saver import Saver
@@ -215,7 +216,13 @@ class OperatorPartition:
         moment = Moment(epoch, max(before.now_ms, now_ms), before.watermark, max(before.watermark, watermark))
         for _, batch in batches:
             self.counts["rows_in"] += batch.rows
-        outputs = self.logic.take(moment, batches)
+        try:
+            outputs = self.logic.take(moment, batches)
+        except SeepError as error:
+            # What the operator holds may be half changed: it takes, serves and saves no more.
+            self.running = False
+            self._fail(failure_of(self.entry.partition, error))
+            return
         self.moment, self.ended = moment, ended
         for batch in outputs.values():
             self.counts["rows_out"] += batch.rows

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from seep.errors import SeepError
 from seep.model.batch import Batch
 from seep.model.epoch import Progress
 from seep.model.ids import BEGINNING, FOREVER, PartitionId
 from seep.partition.contract import Graph, Intake, split_buckets
-from seep.partition.desk import Desk
+from seep.partition.desk import Desk, failure_of
 from seep.partition.outputs import Outputs
 from seep.protocol.effects import Append, FenceStore, ReadLog, StoreReply, Truncate
 from seep.protocol.journal import Entry
@@ -77,8 +78,12 @@ class SourcePartition:
             trimmed = Progress(reply.value[0][1]["after"], 0, BEGINNING, 0)
             for buffer in self.outputs.buffers.values():
                 buffer.trimmed = trimmed
-            for epoch, record in reply.value:
-                self._replay(epoch, record)
+            try:
+                for epoch, record in reply.value:
+                    self._replay(epoch, record)
+            except SeepError as error:
+                self._fail(failure_of(self.entry.partition, error))
+                return
             self._run()
         elif self.entry.base:
             for partition, _ in self.entry.base:
@@ -167,7 +172,10 @@ class SourcePartition:
         if self.outputs.size_bytes >= self.desk.settings.buffer_bytes:
             self.desk.count("source_held_by_buffer")
             return
-        self._cut(max(self.epoch + 1, self.outputs.highest))
+        try:
+            self._cut(max(self.epoch + 1, self.outputs.highest))
+        except SeepError as error:
+            self._fail(failure_of(self.entry.partition, error))
 
     def _cut(self, epoch: int) -> None:
         settings, wall_ms = self.desk.settings, max(self.desk.wall_ms, self.cut_wall_ms)
@@ -307,8 +315,12 @@ class SourcePartition:
             ended=self.running and self.ended,
             fenced=self.fenced,
             failure=self.failure,
-            statistics={"rows_out": self.rows, "buffer_bytes": self.outputs.size_bytes},
+            statistics={"rows_out": self.rows, "buffer_bytes": self.outputs.size_bytes, **self._refused()},
         )
+
+    def _refused(self) -> dict[str, int]:
+        counters = [known[5] for known in self.splits.values()]
+        return {name: sum(c.get(name, 0) for c in counters) for name in ("errors", "skipped")}
 
     def stop(self) -> None:
         self.running = False

@@ -25,25 +25,14 @@ def audit_of(
     graph: Graph, journal: Journal, store: Any, epoch: int, checkpoints: Iterable[Checkpoint], sources: Any
 ) -> dict[str, Any]:
     """For each edge what was sent and taken up to the epoch; for each node where its rows went. ``balanced``: all."""
-    nodes: dict[str, Counters] = {name: {} for name in graph.nodes}
-    for name, found in sources.items():
-        for known in found["splits"].values():
-            _add(nodes[name], known[5])
-    for checkpoint in checkpoints:
-        if isinstance(checkpoint.state, ArrowState):
-            for table in (TAILS, "counters"):
-                if table in checkpoint.state.tables:
-                    rows = checkpoint.state.tables[table]
-                    counted = zip(rows.column("name").to_pylist(), rows.column("count").to_pylist(), strict=True)
-                    for counter, number in counted:
-                        _add(nodes[checkpoint.partition.operator], {counter: number})
+    nodes = counters_of(graph, checkpoints, sources)
     for node in graph.nodes.values():
         if node.kind == "sink":
             nodes[node.name] = {"in": _sunk(store, journal, node.name, epoch)}
     edges = [_edge(edge, nodes, graph) for edge in graph.edges]
     sinks = {
         node.name: {
-            "sent": sum(nodes[e.source].get(OUT + e.name, 0) for e in graph.inputs(node.name)),
+            "sent": sent_to(graph, nodes, node.name),
             "committed": nodes[node.name]["in"],
         }
         for node in graph.nodes.values()
@@ -62,6 +51,27 @@ def audit_of(
         "sinks": sinks,
         "elsewhere": {name: counters for name, counters in elsewhere.items() if counters},
     }
+
+
+def counters_of(graph: Graph, checkpoints: Iterable[Checkpoint], sources: Any) -> dict[str, Counters]:
+    """By node: what the saved state of an operator, or the log of a source, has counted."""
+    nodes: dict[str, Counters] = {name: {} for name in graph.nodes}
+    for name, found in sources.items():
+        for known in found["splits"].values():
+            _add(nodes[name], known[5])
+    for checkpoint in checkpoints:
+        if isinstance(checkpoint.state, ArrowState):
+            for table in (TAILS, "counters"):
+                if table in checkpoint.state.tables:
+                    rows = checkpoint.state.tables[table]
+                    counted = zip(rows.column("name").to_pylist(), rows.column("count").to_pylist(), strict=True)
+                    for counter, number in counted:
+                        _add(nodes[checkpoint.partition.operator], {counter: number})
+    return nodes
+
+
+def sent_to(graph: Graph, nodes: dict[str, Counters], sink: str) -> int:
+    return sum(nodes[edge.source].get(OUT + edge.name, 0) for edge in graph.inputs(sink))
 
 
 def _edge(edge: Any, nodes: dict[str, Counters], graph: Graph) -> dict[str, Any]:

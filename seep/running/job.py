@@ -24,6 +24,7 @@ from seep.running.state import check_operator, state_table
 from seep.runtime.api import ApiServer
 from seep.runtime.control import HostControl
 from seep.runtime.controller import FAILED, ControllerHost
+from seep.runtime.deadletters import NAME as LETTERS
 from seep.runtime.job import JobDirectory, job_path
 from seep.runtime.slots import Backend
 from seep.state.checkpoint import Checkpoint
@@ -50,7 +51,7 @@ def start(
     if (path / "api").exists() and _answers(path):
         raise Misuse(f"flow {flow.name!r} runs already in {path}; stop it first: seep stop {flow.name}")
     if not resume:
-        for part in ("store", "sockets", "workers", "api", "token"):
+        for part in ("store", "sockets", "workers", "api", "token", LETTERS):
             _remove(path / part)
     elif not (path / "store" / "journal").exists():
         raise Misuse(f"flow {flow.name!r} has nothing to resume in {path}; start it without --resume")

@@ -16,10 +16,12 @@ from typing import Any
 from seep.control.planner import first_journal
 from seep.errors import DataLoss, Misuse
 from seep.model.arrow import ArrowState, compact
+from seep.model.epoch import Progress
 from seep.model.ids import Generation, KeyRange, PartitionId
 from seep.partition.contract import Graph, split_buckets
 from seep.protocol.effects import Append, LoadCheckpoints, PutCheckpoint, ReadLog, SwapJournal
 from seep.protocol.journal import Journal
+from seep.running.audit import counters_of, sent_to
 from seep.runtime.stores.directory import DirectoryStore
 from seep.runtime.stores.files import Files
 from seep.state.checkpoint import Checkpoint
@@ -81,11 +83,32 @@ class Savepoint:
             kind = graph.nodes[entry.partition.operator].kind
             if kind == "operator":
                 saved = self.checkpoints(entry.partition.operator)
-                store.perform(PutCheckpoint(0, _cut(saved, entry.partition, entry.key_range, after)))
+                cut = _cut(saved, entry.partition, entry.key_range, after)
+                # Its buffers begin empty, at the savepoint: nothing before it can be asked for.
+                start = Progress(after, cut.now_ms, cut.watermark, 0)
+                trimmed = {edge.name: start for edge in graph.outputs(entry.partition.operator)}
+                self._put(store, PutCheckpoint(0, with_fields(cut, trimmed=trimmed)))
             elif kind == "source":
                 self._place_source(graph, store, entry.partition, entry.key_range, after)
-        store.perform(SwapJournal(0, 0, journal))
+        self._place_sinks(graph, store, after)
+        self._put(store, SwapJournal(0, 0, journal))
         return journal
+
+    def _place_sinks(self, graph: Graph, store: DirectoryStore, after: int) -> None:
+        """The books go on: what was sent to a sink up to the savepoint counts as committed."""
+        saved = [c for name in self.manifest["operators"] if name in graph.nodes for c in self.checkpoints(name)]
+        sources = {name: found for name, found in self.manifest["sources"].items() if name in graph.nodes}
+        counters = counters_of(graph, saved, sources)
+        for node in graph.nodes.values():
+            if node.kind == "sink":
+                rows = sent_to(graph, counters, node.name)
+                self._put(store, Append(0, PartitionId(node.name, 0), FIRST, after, (rows, None)))
+
+    def _put(self, store: DirectoryStore, effect: PutCheckpoint | Append | SwapJournal) -> None:
+        reply = store.perform(effect)
+        if reply is None or reply.error:
+            # A partition that finds nothing starts empty: never let one.
+            raise DataLoss(f"savepoint {self.path.name!r} could not be put in place: {reply and reply.value}")
 
     def _place_source(
         self, graph: Graph, store: DirectoryStore, partition: PartitionId, key_range: KeyRange, after: int
@@ -109,7 +132,7 @@ class Savepoint:
             "rows": 0,
             "splits": splits,
         }
-        store.perform(Append(0, partition, FIRST, after, record))
+        self._put(store, Append(0, partition, FIRST, after, record))
 
 
 def whole(store: Any, partition: PartitionId, upto: int) -> Checkpoint:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from seep.model.ids import PartitionId
 from seep.partition.contract import Outlet
 from seep.protocol.effects import (
     DropCheckpoints,
@@ -21,7 +22,9 @@ from seep.protocol.effects import (
     PutCheckpoint,
     StoreReply,
 )
-from seep.runtime.stores.base import Store, StoreEffect
+from seep.runtime.clock import now_ms
+from seep.runtime.numbers import Saved
+from seep.runtime.stores.base import FAILED, Store, StoreEffect
 
 LOG_THREADS = 4
 CHECKPOINT_THREADS = 2
@@ -40,12 +43,16 @@ class Background:
         self._publishing = ThreadPoolExecutor(1, "seep-publish")
         self._closing = threading.Event()
         self.publish_failures = 0
+        self.store_failures = 0
+        self.saved: dict[PartitionId, Saved] = {}
+        """What writing checkpoints has cost; each partition writes one at a time."""
         self.broken: list[BaseException] = []
         """Errors that no answer stands for: defects, to be raised in the loop."""
 
     def perform(self, effect: StoreEffect) -> None:
         large = isinstance(effect, PutCheckpoint | LoadCheckpoints | FindCheckpoint | DropCheckpoints)
-        (self._checkpoints if large else self._logs).submit(self._run, lambda: self._store.perform(effect))
+        work = self._put if isinstance(effect, PutCheckpoint) else self._store.perform
+        (self._checkpoints if large else self._logs).submit(self._run, lambda: work(effect))
 
     def publish(self, outlet: Outlet, effect: Publish) -> None:
         """In the order of the calls, each until it works: a sink's outside may be down for a while."""
@@ -73,9 +80,25 @@ class Background:
             self.broken.append(error)
             self._wake()
             return
+        if isinstance(answer, StoreReply) and answer.error == FAILED:
+            self.store_failures += 1
         if answer is not None:
             self._answers.append(answer)
             self._wake()
+
+    def _put(self, effect: StoreEffect) -> StoreReply | None:
+        began_ms = now_ms()
+        reply = self._store.perform(effect)
+        assert isinstance(effect, PutCheckpoint)
+        state, partition = effect.checkpoint.state, effect.checkpoint.partition
+        before = self.saved.get(partition, Saved())
+        if reply is not None and reply.error:
+            self.saved[partition] = before._replace(failed=before.failed + 1)
+        else:
+            size_bytes = getattr(state, "size_bytes", 0)
+            seconds = before.seconds + (now_ms() - began_ms) / 1000
+            self.saved[partition] = Saved(before.written + 1, before.failed, before.size_bytes + size_bytes, seconds)
+        return reply
 
     def _publish(self, outlet: Outlet, effect: Publish) -> Published | None:
         while True:

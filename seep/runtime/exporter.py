@@ -6,20 +6,18 @@ snapshot now and then (one assignment), so the serving thread never looks into a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-Snapshot = Mapping[str, Mapping[str, float]]
-"""By partition (empty: the worker itself), then by name."""
+from seep.runtime.numbers import FAMILIES, Snapshot
 
 
 class Exporter(Collector):
-    def __init__(self, worker: str) -> None:
-        self._worker = worker
+    def __init__(self) -> None:
         self._snapshot: Snapshot = {}
         self._server: Any = None
         self._thread: Any = None
@@ -40,16 +38,12 @@ class Exporter(Collector):
     def update(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        families: dict[str, GaugeMetricFamily] = {}
-        for partition, numbers in self._snapshot.items():
-            operator = partition.rpartition("/")[0]
-            for name, number in numbers.items():
-                level = "partition" if partition else "worker"
-                full = f"seep_{level}_{name}"
-                if full not in families:
-                    labels = ["worker", "operator", "partition"] if partition else ["worker"]
-                    families[full] = GaugeMetricFamily(full, f"{name} of a {level}", labels=labels)
-                values = [self._worker, operator, partition] if partition else [self._worker]
-                families[full].add_metric(values, number)
-        return families.values()
+    def collect(self) -> Iterable[Metric]:
+        snapshot = self._snapshot
+        for family in FAMILIES:
+            kind = CounterMetricFamily if family.counts else GaugeMetricFamily
+            # The client puts `_total` behind a counter's name by itself.
+            metric = kind(family.name.removesuffix("_total"), family.help, labels=family.labels)
+            for labels, number in snapshot.get(family.name, {}).items():
+                metric.add_metric(labels, number)
+            yield metric

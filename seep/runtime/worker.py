@@ -16,14 +16,17 @@ import sys
 import time
 from pathlib import Path
 
-from seep.model.ids import CONTROLLER
+from seep.model.ids import CONTROLLER, PartitionId
 from seep.partition.worker import Worker
 from seep.protocol import wire
 from seep.protocol.effects import Effect, Publish, ReleaseWorker, Send, WantWorkers
+from seep.protocol.journal import Journal
 from seep.runtime.background import Background
 from seep.runtime.clock import now_ms, wall_ms
+from seep.runtime.deadletters import DeadLetters
 from seep.runtime.exporter import Exporter
 from seep.runtime.job import JobDirectory
+from seep.runtime.numbers import Snapshot, snapshot
 from seep.runtime.spill import spill_into
 
 TICK_MS = 2.0
@@ -44,7 +47,10 @@ class WorkerHost:
         self.store = job.store()
         self.transport = job.transport(worker)
         self.background = Background(self.store, self.transport.wake)
-        self.exporter = Exporter(worker)
+        self.exporter = Exporter()
+        self.letters = DeadLetters(job.path)
+        self.recovered: dict[PartitionId, int] = {}
+        """By partition: how often it came here because it was lost elsewhere."""
         self.stopping = False
         self.busy_ms = 0.0
         self.rejected = 0
@@ -61,6 +67,7 @@ class WorkerHost:
             while not self.stopping and not self.machine.stopped:
                 timeout_ms = self._round(timeout_ms)
         finally:
+            self.letters.collect(self.machine.partitions.values())
             self.background.close()
             self.transport.close()
             self.job.unregister(self.worker)
@@ -79,7 +86,10 @@ class WorkerHost:
             except wire.ProtocolError:
                 self.rejected += 1
                 continue
+            before = self.machine.desk.journal
             self._perform(self.machine.handle(message, now_ms()))
+            if self.machine.desk.journal is not before:
+                self._note_recoveries(before)
         for answer in self.background.answers():
             self._perform(self.machine.handle(answer, now_ms()))
         at_work = False
@@ -118,28 +128,34 @@ class WorkerHost:
             self.stopping = True
         if at_ms - self._snapshot_ms > SNAPSHOT_MS:
             self._snapshot_ms = at_ms
+            self.letters.collect(self.machine.partitions.values())
             self.exporter.update(self._numbers())
 
-    def _numbers(self) -> dict[str, dict[str, float]]:
+    def _note_recoveries(self, before: Journal) -> None:
+        for who, partition in self.machine.partitions.items():
+            known = before.entries.get(who)
+            if known is not None and known.worker and known.generation != partition.entry.generation:
+                self.recovered[who] = self.recovered.get(who, 0) + 1
+
+    def _numbers(self) -> Snapshot:
+        transport, store = self.transport.statistics(), self.store.statistics()
         own: dict[str, float] = {
-            "busy_seconds": self.busy_ms / 1000,
-            "cpu_seconds": time.process_time(),
-            "rejected_messages": self.rejected,
-            "publish_failures": self.background.publish_failures,
+            "seep_worker_busy_seconds_total": self.busy_ms / 1000,
+            "seep_worker_cpu_seconds_total": time.process_time(),
+            "seep_worker_messages_sent_total": transport["sent"],
+            "seep_worker_messages_received_total": transport["received"],
+            "seep_worker_messages_dropped_total": transport["dropped"],
+            "seep_worker_messages_rejected_total": self.rejected,
+            "seep_worker_connections_refused_total": transport["refused"],
+            "seep_worker_store_failures_total": self.background.store_failures,
+            "seep_worker_publish_failures_total": self.background.publish_failures,
+            "seep_worker_checkpoints_damaged_total": store["damaged_checkpoints"],
+            "seep_worker_logs_torn_total": store["torn_tails"],
+            "seep_worker_dead_letters_unwritten_total": self.letters.unwritten,
         }
-        own |= {f"transport_{name}": number for name, number in self.transport.statistics().items()}
-        own |= {f"store_{name}": number for name, number in self.store.statistics().items()}
-        own |= self.machine.statistics()
-        numbers = {"": own}
-        for partition_id, partition in self.machine.partitions.items():
-            status = partition.status()
-            numbers[str(partition_id)] = {
-                "epoch": status.epoch,
-                "durable_epoch": status.durable_epoch,
-                "checkpoints": status.own_checkpoints,
-                **status.statistics,
-            }
-        return numbers
+        partitions = self.machine.partitions.values()
+        counts = self.machine.statistics()
+        return snapshot(self.worker, own, counts, partitions, dict(self.background.saved), self.recovered)
 
 
 def run_worker(job_path: Path | str, worker: str) -> None:

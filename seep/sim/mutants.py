@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from importlib import import_module
 from multiprocessing import get_context
 from os import cpu_count
 from types import FrameType
 from typing import TypeVar
 
 from seep.sim.mutations.drawn import draw
-from seep.sim.mutations.patch import BadPatch, Mutant, install
+from seep.sim.mutations.patch import BadPatch, Mutant, install, source_of
 from seep.sim.mutations.survivors import SURVIVORS
 from seep.sim.mutations.written import WRITTEN
 
@@ -82,6 +83,9 @@ def _schedule(seed: int, scenario: str) -> str:
 def hunt(mutant: Mutant, start: int, limit_s: float) -> Finding:
     """In a fresh process: break the module, then look for a schedule that notices."""
     install(mutant)
+    # Now, not inside a schedule: a module that does not even load is a fault of the bench, not a finding.
+    import_module("seep.sim.schedule")
+    import_module("seep.sim.directed")
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     began = time.process_time()
     tried = 0
@@ -156,7 +160,13 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = [mutant for mutant in WRITTEN if options.only in mutant.name]
     try:
         print(f"{len(chosen)} written\ntried  seconds  name")
-        written = bench(chosen, options.start, options.limit, options.processes, show)
+        for mutant in chosen:
+            mutant.apply(source_of(mutant.module))
+        alone = [mutant for mutant in chosen if not mutant.braces]
+        written = bench(alone, options.start, options.limit, options.processes, show)
+        for mutant in chosen:
+            if mutant.braces:
+                print(f"not alone        {mutant.name:32s} {mutant.rule}\n{'':16s} {mutant.braces}")
         print(f"\n{options.drawn} drawn with seed {options.seed}")
         drawn = bench(draw(options.drawn, options.seed), options.start, options.limit, options.processes, show)
     except BadPatch as problem:

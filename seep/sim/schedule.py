@@ -58,8 +58,9 @@ def run_schedule(seed: int, faults: list[Fault] | None = None, rows: int = 0) ->
     shape, graph = draw_flow(random, rows or random.choice((160, 240, 400)))
     settings = draw_settings(random)
     workers, parts = random.choice((1, 2, 3, 4)), random.choice((1, 1, 2, 3))
-    if faults is None:
-        faults = draw_faults(random, random.choice((150.0, 400.0)))
+    # Drawn in any case: with its own faults given back to it, a seed must be the same schedule.
+    drawn = draw_faults(random, random.choice((150.0, 400.0)))
+    faults = drawn if faults is None else faults
     world = World(graph, settings, random, workers, parts)
     injector = Injector(world)
     injector.schedule(faults)

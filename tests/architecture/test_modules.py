@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-MODULES = sorted(path for folder in ("seep", "operators", "demo") for path in (ROOT / folder).rglob("*.py"))
+MODULES = sorted(
+    path for folder in ("seep", "operators", "demo", "benchmarks") for path in (ROOT / folder).rglob("*.py")
+)
 LINES_AT_MOST = 400
 LEFTOVERS = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b")
 

@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import cloudpickle
 import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 EXAMPLE = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
-NAMED_FILE = re.compile(r"`((?:seep|operators|demo|tests|docs|tools|requirements)/[\w./-]*)`")
+NAMED_FILE = re.compile(r"`((?:seep|operators|demo|benchmarks|tests|docs|tools|requirements)/[\w./-]*)`")
 FOREIGN = re.compile(r"/(?:tmp|work|home|root)/|://(?:localhost|\d)")
 
 
@@ -27,6 +28,8 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     module = ModuleType("page_" + re.sub(r"\W", "_", name_of(page)))
     monkeypatch.setitem(sys.modules, module.__name__, module)  # annotations are resolved through it
+    # Workers get a page's functions by value, as they would get those of a script.
+    cloudpickle.register_pickle_by_value(module)
     text = page.read_text()
     for block in EXAMPLE.finditer(text):
         line = text.count("\n", 0, block.start(1))

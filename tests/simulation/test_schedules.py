@@ -11,7 +11,7 @@ import pytest
 from seep.sim.directed import SCENARIOS
 from seep.sim.exhaustive import run_all
 from seep.sim.mutations.drawn import draw
-from seep.sim.mutations.patch import source_of
+from seep.sim.mutations.patch import Mutant, source_of
 from seep.sim.mutations.written import WRITTEN
 from seep.sim.schedule import run_schedule
 from seep.sim.shrink import faults_of
@@ -61,12 +61,9 @@ def test_every_placement_of_two_crashes() -> None:
 
 
 @pytest.mark.parametrize("mutant", WRITTEN, ids=lambda mutant: mutant.name)
-def test_a_written_breakage_still_fits_the_source(mutant: object) -> None:
-    assert mutant in WRITTEN
-    for one in WRITTEN:
-        if one is mutant:
-            compile(one.apply(source_of(one.module)), one.module, "exec")
-            assert not one.scenario or one.scenario in SCENARIOS
+def test_a_written_breakage_still_fits_the_source(mutant: Mutant) -> None:
+    compile(mutant.apply(source_of(mutant.module)), mutant.module, "exec")
+    assert not mutant.scenario or mutant.scenario in SCENARIOS
 
 
 def test_each_rule_has_one_name() -> None:

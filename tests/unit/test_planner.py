@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace as with_fields
+from itertools import pairwise
 
 import pytest
 
@@ -120,7 +121,7 @@ def test_plan_scale_gets_there_and_tiles(start: int, count: int) -> None:
     assert len(after) == count
     assert after[0].low == 0
     assert after[-1].high == 4096
-    assert all(one.high == other.low for one, other in zip(after, after[1:], strict=False))
+    assert all(one.high == other.low for one, other in pairwise(after))
 
 
 def test_plan_scale_leaves_alone_what_need_not_change() -> None:

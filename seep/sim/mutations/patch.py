@@ -32,6 +32,8 @@ class Mutant:
     new: str
     scenario: str = ""
     """A directed schedule that finds it, where the race is too rare for seeds."""
+    braces: str = ""
+    """Not empty: another line keeps the rule too, so breaking this one alone breaks no promise; which, and why."""
     line: int = 0
     """Not 0: the text is this whole line, wherever else it may stand."""
 

@@ -1,0 +1,19 @@
+"""Directed schedules: races too rare for seeds, and shrunk failures of earlier days, written down as small scripts.
+
+They are run by the tests, and by the mutants that only they can find.
+"""
+
+from seep.sim.directed import calm, gone, links, lives, zombies
+from seep.sim.directed.registry import SCENARIOS
+from seep.sim.oracle import Violation
+
+FILES = (calm, links, zombies, gone, lives)
+
+
+def run_scenario(name: str) -> str:
+    """The violation, or nothing."""
+    try:
+        SCENARIOS[name]()
+    except Violation as violation:
+        return str(violation) or "violated"
+    return ""

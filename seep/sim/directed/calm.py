@@ -1,0 +1,85 @@
+"""Nothing is wrong: what is asked for happens, in time and within bounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from seep.model.ids import CONTROLLER
+from seep.partition.sink import SinkPartition
+from seep.partition.source import SourcePartition
+from seep.partition.worker import Worker
+from seep.sim.directed.registry import demand, scenario
+from seep.sim.stage import Stage, chain
+
+
+def _scales(parts: int, **knobs: Any) -> None:
+    stage = Stage(chain(400), parts=parts, **knobs)
+    for at_ms, operator, count in ((20, "a", 2), (60, "a", 3), (120, "a", 1), (180, "s", 2), (220, "out", 2)):
+        stage.scale(at_ms, operator, count)
+    stage.play_through()
+    demand(not stage.given_up(), f"a Replace was given up although nothing was wrong: {stage.given_up()}")
+    live = {name: len(stage.world.controller.journal.live(name)) for name in stage.graph.nodes}
+    demand(live == {"s": 2, "a": 1, "out": 2}, f"asked for s 2, a 1, out 2, got {live}")
+
+
+@scenario
+def calm_scales() -> None:
+    """Every Replace that is asked for completes when nothing is wrong."""
+    _scales(1)
+
+
+@scenario
+def calm_scales_with_many_checkpoints() -> None:
+    """A checkpoint every epoch: what a pending Replace starts from is neither dropped nor trimmed for."""
+    _scales(1, checkpoint_ms=1.0, increments=0)
+
+
+@scenario
+def one_credit() -> None:
+    """With credit for one epoch the flow still moves at the speed of its sources."""
+    stage = Stage(credit_epochs=1)
+    stage.play_through()
+    demand(stage.world.now_ms < 400.0, f"took {stage.world.now_ms:.0f} ms")
+    for name in ("a/0", "out/0"):
+        partition = stage.partition(name)
+        assert not isinstance(partition, SourcePartition)
+        demand(partition.inputs.number == 1, f"{name} subscribed {partition.inputs.number} times")
+
+
+@scenario
+def slow_receiver() -> None:
+    """What a receiver has not taken is bounded, at every moment."""
+    stage = Stage(credit_epochs=2)
+    stage.at(30.0, lambda: setattr(stage.host("out/0"), "asleep_until", stage.world.now_ms + 100.0))
+
+    def watch() -> None:
+        for node in stage.world.live_workers():
+            assert isinstance(node.machine, Worker)
+            for partition in node.machine.partitions.values():
+                if isinstance(partition, SinkPartition):
+                    continue
+                for edge, cursors in partition.outputs.cursors.items():
+                    for cursor in cursors.values():
+                        demand(len(cursor.opened) <= 2, f"{len(cursor.opened)} epochs open on {edge}, credit 2")
+                    held = sum(
+                        entry.progress.epoch > partition.outputs.me.base_epoch
+                        for entry in partition.outputs.buffers[edge].entries
+                    )
+                    demand(held < 40, f"{held} epochs held for {edge}")
+
+    stage.play_through(watch)
+
+
+@scenario
+def slow_controller_in_a_replace() -> None:
+    """The controller sleeps between the first step and the second: the base is neither dropped nor trimmed for."""
+    stage = Stage(chain(400), checkpoint_ms=1.0, increments=0)
+    stage.scale(40.0, "a", 2)
+
+    def sleep() -> None:
+        stage.world.nodes[CONTROLLER].asleep_until = stage.world.now_ms + 60.0
+
+    stage.when(lambda: bool(stage.world.controller.journal.replaces), sleep)
+    stage.play_through()
+    demand(not stage.given_up(), f"{stage.given_up()}")
+    demand(len(stage.world.controller.journal.live("a")) == 2, "it was not split")

@@ -1,0 +1,140 @@
+"""Where lives begin and end, what replays must repeat, and which watermark judges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from seep.control.requests import ScaleTo
+from seep.model.epoch import Moment
+from seep.model.ids import PartitionId
+from seep.partition.contract import Reading
+from seep.sim.directed.registry import demand, scenario
+from seep.sim.light import Chained, Item, LightIntake, Windowed
+from seep.sim.stage import Stage, chain
+
+
+@scenario
+def ended_source_is_not_replaced() -> None:
+    """Asked to scale after its last row, a source stays as it is."""
+    stage = Stage()
+    stage.when(
+        lambda: stage.find("s/0") is not None and stage.partition("s/0").ended,
+        lambda: stage.world.request(ScaleTo("s", 2)),
+    )
+    stage.play_through()
+    demand(len(stage.world.controller.journal.of("s")) == 1, "it was replaced")
+
+
+@scenario
+def split_of_two_with_bases_far_apart() -> None:
+    """Two old partitions are split at once, from checkpoints of different epochs: E is later than both."""
+    for offset in range(8):
+        # Epochs are long and credit is short: shadows are seen while they are still behind the later checkpoint.
+        stage = Stage(chain(120, {"a": 2}), workers=8, epoch_ms=20.0, credit_epochs=1, checkpoint_ms=10_000.0)
+        _split_both(stage, 204.0 + offset)
+        stage.play_through()
+        demand(not stage.given_up(), f"{stage.given_up()}")
+
+
+def _split_both(stage: Stage, at_ms: float) -> None:
+    def late() -> None:
+        stage.operator("a/1").checkpoint()
+        stage.world.request(ScaleTo("a", 4))
+
+    def hold_the_sink() -> None:
+        for old in ("a/0", "a/1"):
+            stage.cut(stage.host(old).name, stage.host("out/0").name, 75.0, both=False)
+
+    stage.at(62.0, lambda: stage.operator("a/0").checkpoint())
+    stage.at(180.0, hold_the_sink)
+    stage.at(at_ms, late)
+
+
+@scenario
+def split_is_not_felt_downstream() -> None:
+    """Routing is switched when the new partitions have caught up: a new one that hangs holds nobody back."""
+    stage = Stage(chain(300))
+    gaps = [0.0]
+    last = [0, 0.0]
+
+    def starting() -> bool:
+        return stage.find("a/1") is not None
+
+    def hang() -> None:
+        stage.host("a/1").asleep_until = stage.world.now_ms + 60.0
+
+    def watch() -> None:
+        committed = len(stage.world.store.history.get(PartitionId("out", 0), ()))
+        if committed > last[0]:
+            gaps.append(stage.world.now_ms - last[1] if last[0] else 0.0)
+            last[:] = [committed, stage.world.now_ms]
+
+    stage.scale(60.0, "a", 2)
+    stage.when(starting, hang, every_ms=0.05)
+    stage.play_through(watch)
+    demand(max(gaps) < 30.0, f"nothing was committed for {max(gaps):.0f} ms")
+
+
+class Fickle(Chained):
+    """Answers differently in every process: a clock, say."""
+
+    starts = 0
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments, keys=17)
+        Fickle.starts += 1
+        self.start = Fickle.starts
+
+    def fold(self, moment: Moment, items: list[Item]) -> list[Item]:
+        return [(bucket, (key, value + self.start, time)) for bucket, (key, value, time) in items]
+
+
+@scenario
+def fickle_operator_is_found_out() -> None:
+    """A replay that differs stops the flow, naming the operator."""
+    stage = Stage(chain(300, deep=True, a=Fickle), checkpoint_ms=40.0)
+    stage.at(90.0, lambda: stage.crash("a/0"))
+    world = stage.world
+    demand(world.run_until(stage.over, 5_000.0), "no end")
+    report = world.controller.journal.stopping
+    demand("a/0 replayed epoch" in report, f"not found out: {report!r}")
+
+
+class FickleIntake(LightIntake):
+    """Reads other rows the second time."""
+
+    def read(self, split: int, position: Any, until: Any, limit_rows: int, now_ms: int) -> Reading | None:
+        self.salt += until is not None
+        return super().read(split, position, until, limit_rows, now_ms)
+
+
+@scenario
+def fickle_source_is_found_out() -> None:
+    """A reread that differs from the log stops with a report."""
+    stage = Stage(chain(300, s=FickleIntake))
+    stage.at(60.0, lambda: stage.crash("s/0"))
+    demand(stage.world.run_until(stage.over, 5_000.0), "no end")
+    report = stage.world.controller.journal.stopping
+    demand("reads differently" in report, f"not found out: {report!r}")
+
+
+class Hasty(LightIntake):
+    """No lateness allowed: many rows are late, so that who judges them by which watermark shows."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.lateness_us = 0
+
+
+@scenario
+def late_rows_after_a_restore() -> None:
+    """The first epoch after a restore is judged by the watermark of the checkpoint."""
+    stage = Stage(chain(800, s=Hasty, a=Windowed), checkpoint_ms=5.0)
+
+    def crash() -> None:
+        if stage.find("a/0") is not None and stage.partition("a/0").running:
+            stage.crash("a/0")
+
+    for at_ms in range(30, 600, 17):
+        stage.at(at_ms, crash)
+    stage.play_through()

@@ -1,0 +1,185 @@
+"""Breakages of Replace: pins, shadows, commits, hand-overs, recovery in parts, the journal. One line each."""
+
+from __future__ import annotations
+
+from seep.sim.mutations.patch import Mutant
+
+SINK = "seep.partition.sink"
+OPERATOR = "seep.partition.operator"
+INPUTS = "seep.partition.inputs"
+OUTPUTS = "seep.partition.outputs"
+PLANNER = "seep.control.planner"
+CONTROLLER = "seep.control.controller"
+STEPS = "seep.control.steps"
+
+REPLACE = (
+    Mutant(
+        "pin-not-trimmed-for",
+        "upstream is not trimmed past a checkpoint that a pending Replace starts from",
+        OPERATOR,
+        "            upto = min(upto, self.pinned[2])",
+        "            pass",
+        scenario="slow-controller-in-a-replace",
+    ),
+    Mutant(
+        "pin-dropped",
+        "the base checkpoint of a pending Replace is kept",
+        OPERATOR,
+        "            keep.add(self.pinned[1])",
+        "            pass",
+        scenario="slow-controller-in-a-replace",
+    ),
+    Mutant(
+        "merge-of-two-epochs",
+        "a merge starts from checkpoints of one epoch, or not at all",
+        OPERATOR,
+        "len(self.entry.base) == 1 or chains[0][-1].epoch == self.entry.base_epoch)",
+        "len(self.entry.base) == 1 or chains[0][-1].epoch <= self.entry.base_epoch)",
+        scenario="merge-with-a-damaged-base",
+    ),
+    Mutant(
+        "whole-state-to-each-part",
+        "a new partition takes of the base only what is in its key range",
+        OPERATOR,
+        "                    self.logic.load(checkpoint.state.part(self.entry.key_range))",
+        "                    self.logic.load(checkpoint.state)",
+    ),
+    Mutant(
+        "commit-before-restore",
+        "routing is switched only when the new partitions run and their subscriptions are accepted",
+        STEPS,
+        "        if status is None or not status.accepted or not status.own_checkpoints or status.epoch < goal:",
+        "        if status is None:",
+        scenario="split-is-not-felt-downstream",
+    ),
+    Mutant(
+        "life-begins-before-base",
+        "E is later than every checkpoint that a new partition started from",
+        STEPS,
+        "(journal.entries[p].first for p in (*replace.old, *replace.new))",
+        "(journal.entries[p].first for p in replace.old)",
+        scenario="split-of-two-with-bases-far-apart",
+    ),
+    Mutant(
+        "lives-overlap",
+        "old lives end at E-1",
+        PLANNER,
+        "        entries[partition] = with_fields(entries[partition], last=first - 1, role=SEALED)",
+        "        entries[partition] = with_fields(entries[partition], last=first, role=SEALED)",
+    ),
+    Mutant(
+        "old-rows-past-the-end",
+        "on hearing of the commit untaken rows of epochs from E on are dropped",
+        INPUTS,
+        "            while channel.queue and channel.queue[-1][0].epoch > entry.last:",
+        "            while False:",
+        braces="rows past the sender's life are never taken (Inputs.take); its channel is left with its last epoch",
+    ),
+    Mutant(
+        "fixed-epoch-passed-by",
+        "a partition stops at the epoch of a merge's checkpoint, also when nothing happened in it",
+        OPERATOR,
+        "            if upcoming > stop and bound >= stop > self.epoch and stop < FOREVER:",
+        "            if False:",
+        braces="sources number without gaps, so something happens in every epoch up to the last one of the flow",
+    ),
+    Mutant(
+        "new-asked-from-tau",
+        "new partitions are asked for epochs from E on only",
+        INPUTS,
+        "        channel.announced = after = max(self.taken, sender.first - 1)",
+        "        channel.announced = after = self.taken",
+    ),
+    Mutant(
+        "seal-unannounced",
+        "a sealed partition announces the last epoch of its life",
+        OUTPUTS,
+        "            if newest.epoch < last and not newest.ended:",
+        "            if False:",
+    ),
+    Mutant(
+        "retired-undrained",
+        "a sealed partition serves its buffer until it is trimmed",
+        CONTROLLER,
+        "            if entry.role == SEALED and status.drained and status.journal_version == self.journal.version:",
+        "            if entry.role == SEALED and status.journal_version == self.journal.version:",
+    ),
+    Mutant(
+        "base-freed-at-once",
+        "what a partition started from is kept until it has two checkpoints of its own",
+        CONTROLLER,
+        "            elif entry.role == LIVE and entry.base and status.own_checkpoints >= 2:",
+        "            elif entry.role == LIVE and entry.base:",
+    ),
+    Mutant(
+        "parts-without-ghost",
+        "a dead partition that comes back in parts leaves a sealed ghost to serve its buffer",
+        PLANNER,
+        "    return retire(journal, partition) if first - 1 < dead.first else journal",
+        "    return retire(journal, partition)",
+    ),
+    Mutant(
+        "parts-before-life",
+        "a life never begins before the life it takes over",
+        PLANNER,
+        "    first = max(epoch + 1, dead.first)",
+        "    first = epoch + 1",
+    ),
+    Mutant(
+        "death-leaves-replace",
+        "a death that comes back in parts aborts an uncommitted Replace of that operator",
+        PLANNER,
+        "        if replace.operator == partition.operator or partition in replace.old:",
+        "        if False:",
+    ),
+    Mutant(
+        "handover-at-smallest",
+        "in a hand-over E is 1 + the largest epoch that any old partition has begun",
+        STEPS,
+        "planner.decide_epoch(journal, replace, max(1, *begun))",
+        "planner.decide_epoch(journal, replace, max(1, min(begun)))",
+    ),
+    Mutant(
+        "handover-unfinished",
+        "in a hand-over the new ones begin when every old one has finished E-1",
+        STEPS,
+        "    if min(begun) >= replace.at:",
+        "    if max(begun) >= replace.at:",
+    ),
+    Mutant(
+        "sink-commits-while-agreeing",
+        "a sink commits nothing while the epoch of its hand-over is being agreed on",
+        SINK,
+        "        return min(self.entry.last, replace.at) if replace.at else self.inputs.taken",
+        "        return min(self.entry.last, replace.at) if replace.at else self.entry.last",
+    ),
+    Mutant(
+        "new-sink-from-start",
+        "a new sink skips what its predecessors have committed",
+        SINK,
+        "        self.committed = entry.base_epoch",
+        "        self.committed = 0",
+    ),
+    Mutant(
+        "ended-source-replaced",
+        "an ended source is not replaced",
+        STEPS,
+        "    if max(begun) >= FOREVER:",
+        "    if max(begun) > FOREVER:",
+        scenario="ended-source-is-not-replaced",
+    ),
+    Mutant(
+        "swap-believed",
+        "a journal write without an answer may have worked or not: it is read again",
+        CONTROLLER,
+        "            self.wanted = wanted\n            self._call(ReadJournal, self._swapped_or_not)\n        else:",
+        "            self._settle(wanted, wanted)\n        else:",
+    ),
+    Mutant(
+        "old-status-believed",
+        "a step of a Replace rests on what partitions said under the journal of now",
+        STEPS,
+        "        return status if status is not None and status.journal_version == self.version else None",
+        "        return status",
+    ),
+)

@@ -1,0 +1,116 @@
+"""User code that raises: the rest of the batch is unharmed, and what was refused is found where it was asked for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seep
+from seep.runtime.deadletters import NAME, DeadLetters
+from seep.runtime.job import job_path
+
+ROWS = 300
+HOWS = ["inline", "local"]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SEEP_HOME", str(tmp_path))
+    return tmp_path
+
+
+def double(row: Any) -> dict[str, int]:
+    if row.n % 10 == 3:
+        raise ValueError(f"no {row.n}")
+    return {"n": 2 * row.n}
+
+
+def refusing(name: str, on_error: str, sink: bool) -> seep.Flow:
+    flow = seep.Flow(name, epoch="20ms", checkpoint="200ms")
+    numbers = flow.source("numbers", seep.MemorySource([{"n": n} for n in range(ROWS)], per_epoch=50))
+    doubled = numbers.map(double, schema={"n": int}, on_error=on_error).named("doubling")
+    doubled.collect("doubled")
+    if sink:
+        doubled.errors.collect("refused")
+    return flow
+
+
+GOOD = [2 * n for n in range(ROWS) if n % 10 != 3]
+BAD = [n for n in range(ROWS) if n % 10 == 3]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("on", HOWS)
+def test_dead_letters_go_to_their_sink(on: str) -> None:
+    result = seep.run(refusing("letters", "dead_letter", sink=True), on=on)
+    assert result["doubled"].column("n").to_pylist() == GOOD
+    letters = result["refused"].to_pylist()
+    assert [json.loads(letter["row"])["n"] for letter in letters] == BAD
+    assert {letter["operator"] for letter in letters} == {"doubling"}
+    assert letters[0]["error"] == "ValueError: no 3"
+
+
+@pytest.mark.timeout(60)
+def test_dead_letters_nobody_sinks_go_to_a_file(home: Path) -> None:
+    result = seep.run(refusing("unclaimed", "dead_letter", sink=False), on="local")
+    assert result["doubled"].column("n").to_pylist() == GOOD
+    path = job_path("unclaimed") / NAME
+    assert path.stat().st_mode & 0o077 == 0
+    letters = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [json.loads(letter["row"])["n"] for letter in letters] == BAD
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("on", HOWS)
+def test_skipped_rows_are_gone(on: str, home: Path) -> None:
+    result = seep.run(refusing("skipping", "skip", sink=False), on=on)
+    assert result["doubled"].column("n").to_pylist() == GOOD
+    assert not (job_path("skipping") / NAME).exists()
+
+
+class Fragile(seep.Operator):
+    total = seep.ValueState(int, default=0)
+
+    def on_row(self, row: Any, ctx: Any) -> None:
+        self.total.value += row.n
+        if row.n == 203:
+            raise ValueError("two\nlines")
+        ctx.emit({"total": self.total.value})
+
+
+def failing_operator() -> seep.Flow:
+    flow = seep.Flow("fragile", epoch="20ms", checkpoint="200ms")
+    numbers = flow.source("numbers", seep.MemorySource([{"n": n} for n in range(ROWS)], per_epoch=50))
+    numbers.key_by().apply(Fragile, out={"total": int}, on_error="fail").named("adding").collect("totals")
+    return flow
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("on", HOWS)
+@pytest.mark.parametrize(
+    ("flow", "says"),
+    [
+        (lambda: refusing("failing", "fail", sink=False), "numbers: doubling: ValueError: no 3"),
+        (failing_operator, "adding: ValueError: two lines"),
+    ],
+)
+def test_fail_stops_the_flow_with_one_line(flow: Any, says: str, on: str) -> None:
+    with pytest.raises(seep.SeepError) as stopped:
+        seep.run(flow(), on=on)
+    report = str(stopped.value)
+    assert report.startswith(says)
+    assert "\n" not in report
+
+
+def test_the_file_is_bounded(tmp_path: Path) -> None:
+    letters = DeadLetters(tmp_path, limit_bytes=1_000)
+    for _ in range(10):
+        letters._append([{"row": "x" * 100}] * 3)
+    size = (tmp_path / NAME).stat().st_size
+    assert 800 < size <= 1_000
+    kept = (tmp_path / NAME).read_text().splitlines()
+    assert all(json.loads(line)["row"] == "x" * 100 for line in kept)
+    assert letters.unwritten == 30 - len(kept)

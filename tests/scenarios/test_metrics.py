@@ -1,0 +1,70 @@
+"""A worker's numbers, scraped from a real one: names, types, and that they say what happened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import seep
+from seep.running.job import Job
+from seep.runtime.numbers import FAMILIES
+from tests.scenarios.oracles import KEYS, advance, counting, until
+
+LABELS = {"worker", "operator", "partition", "reason"}
+
+
+def scrape(job: Job) -> dict[str, dict[tuple[str, ...], float]]:
+    """By sample name: (operator, reason) -> value, summed over workers; also checks types and labels."""
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for card in job.directory.registered().values():
+        try:
+            with urlopen(f"http://127.0.0.1:{card['metrics_port']}/metrics", timeout=5) as answer:
+                text = answer.read().decode()
+        except OSError:
+            continue  # killed, and still listed
+        for family in text_string_to_metric_families(text):
+            assert family.name.startswith("seep_")
+            assert family.documentation
+            for sample in family.samples:
+                assert family.type == ("counter" if sample.name.endswith("_total") else "gauge"), sample
+                assert set(sample.labels) <= LABELS
+                place = (sample.labels.get("operator", ""), sample.labels.get("reason", ""))
+                values = found.setdefault(sample.name, {})
+                values[place] = values.get(place, 0.0) + sample.value
+    return found
+
+
+@pytest.mark.timeout(90)
+def test_the_numbers_say_what_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEEP_HOME", str(tmp_path))
+    job = seep.start(counting("metrics", 1_000_000, tmp_path / "gate"))
+    try:
+        until(lambda: ("count", "") in scrape(job).get("seep_rows_in_total", {}), "the first numbers")
+        first = scrape(job)
+        for family in FAMILIES:
+            assert family.name in first, "given from the first scrape on"
+        assert first["seep_recoveries_total"]["count", ""] == 0
+        assert {reason for _, reason in first["seep_dropped_total"]} == {"duplicate", "fenced", "late", "skipped"}
+
+        def busy() -> bool:
+            now = scrape(job)
+            return now["seep_rows_in_total"]["count", ""] > 100 and now["seep_checkpoints_total"]["count", ""] > 1
+
+        until(busy, "rows and checkpoints")
+        now = scrape(job)
+        assert now["seep_rows_out_total"]["numbers", ""] > 100
+        assert now["seep_rows_in_total"]["counts", ""] > 0
+        assert now["seep_state_keys"]["count", ""] == KEYS
+        assert now["seep_state_bytes"]["count", ""] > 0
+        assert now["seep_checkpoint_bytes_total"]["count", ""] > 0
+        assert now["seep_checkpoint_seconds_total"]["count", ""] > 0
+        assert now["seep_epoch"]["count", ""] >= now["seep_durable_epoch"]["count", ""] > 0
+        assert now["seep_worker_busy_seconds_total"]["", ""] > 0
+        job.kill("count", 0)
+        until(lambda: scrape(job)["seep_recoveries_total"].get(("count", ""), 0) == 1, "the recovery")
+        advance(job, 5)
+    finally:
+        job.close()

@@ -1,0 +1,54 @@
+"""A savepoint of a running job starts another one, with another parallelism, exactly where it was taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from seep.errors import Misuse
+from seep.running.job import Job
+from tests.scenarios.oracles import advance, assert_exact, counting, expected
+
+ROWS = 30_000
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 2)])
+def test_restored_with_another_parallelism(begin: Callable[..., Job], tmp_path: Path, before: int, after: int) -> None:
+    gate = tmp_path / "gate"
+    job = begin(counting("saved", ROWS, gate, parts=before))
+    advance(job, 20)
+    saved = job.savepoint("v1")
+    advance(job, 10)
+    assert job.audit()["balanced"]
+    job.close()
+    first = {row["key"] for row in job.result()["counts"].to_pylist()}
+    assert saved["epoch"] > 0
+
+    job = begin(counting("saved", ROWS, gate, parts=after), restore="v1")
+    advance(job, 5)
+    assert len(job.journal.live("count")) == after
+    assert job.audit()["balanced"]
+    gate.touch()
+    rows = job.wait(60)["counts"].to_pylist()
+    # It goes on where the savepoint was: a key that had been seen by then is never inserted again.
+    assert first == set(expected(ROWS))
+    assert {row["change"] for row in rows} == {"update"}
+    begun = {row["key"]: row["count"] for row in reversed(rows)}
+    marked = [{**row, "change": "insert" if row["count"] == begun[row["key"]] else "update"} for row in rows]
+    assert_exact(marked, ROWS)
+
+
+@pytest.mark.timeout(60)
+def test_names_that_are_none_and_savepoints_that_are_not_there(begin: Callable[..., Job], tmp_path: Path) -> None:
+    with pytest.raises(Misuse, match="there is no savepoint"):
+        begin(counting("saved", ROWS, tmp_path / "gate"), restore="nowhere")
+    job = begin(counting("saved", ROWS, tmp_path / "gate"))
+    with pytest.raises(Misuse, match="no name for a savepoint"):
+        job.savepoint("../elsewhere")
+    advance(job, 2)
+    job.savepoint("v1")
+    with pytest.raises(Misuse, match="exists already"):
+        job.savepoint("v1")
