@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 import seep
 from benchmarks.arrivals import Arrival, Tail
-from benchmarks.load import SINK, SOURCE, place_in_split, split_of
+from benchmarks.load import SINK, SOURCE, Numbers, place_in_split, split_of
 from seep.connectors.generator import SPLITS
 from seep.errors import Retry
 from seep.model.ids import PartitionId
@@ -101,11 +102,14 @@ class Driven:
         if len(self._began_ns) < SPLITS:
             raise Retry("some splits of the source have not begun")
 
+    def released_ns(self, numbers: Numbers) -> npt.NDArray[np.float64]:
+        """When the open load released these rows, on the monotonic clock."""
+        began = np.array([self._began_ns[split] for split in range(SPLITS)], float)
+        return np.asarray(began[split_of(numbers)] + place_in_split(numbers) / (self.rate / SPLITS) * 1e9)
+
     def lag_ms(self, arrival: Arrival) -> float:
         """From the release of the newest row in it to its arrival at the sink."""
-        number = np.array([arrival.newest])
-        released_ns = place_in_split(number)[0] / (self.rate / SPLITS) * 1e9
-        return float(arrival.at_ns - self._began_ns[int(split_of(number)[0])] - released_ns) / 1e6
+        return float(arrival.at_ns - self.released_ns(np.array([arrival.newest]))[0]) / 1e6
 
     def recent_lags_ms(self, seconds: float, before_ns: int | None = None) -> list[float]:
         end_ns = time.monotonic_ns() if before_ns is None else before_ns

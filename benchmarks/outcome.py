@@ -54,7 +54,9 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     >>> spread([3.0, 1.0, 2.0])
     {'p50': 2.0, 'p90': 2.8, 'max': 3.0, 'count': 3}
     """
-    if not len(values):
+    known = np.asarray(values, float)
+    known = known[np.isfinite(known)]
+    if not len(known):
         return {"count": 0}
-    p50, p90, most = np.percentile(np.asarray(values, float), [50, 90, 100])
-    return {"p50": round(p50, 2), "p90": round(p90, 2), "max": round(most, 2), "count": len(values)}
+    p50, p90, most = np.percentile(known, [50, 90, 100]).tolist()
+    return {"p50": round(p50, 2), "p90": round(p90, 2), "max": round(most, 2), "count": len(known)}

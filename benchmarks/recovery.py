@@ -39,6 +39,8 @@ class Kill:
     """By key: did a partition that was killed own it?"""
     operators: tuple[str, ...]
     recovery_ms: float = float("nan")
+    fresh_ms: float = float("nan")
+    """The same, but until a row that was released after the kill: nothing that was in flight counts."""
     settle_seconds: float = float("nan")
 
 
@@ -65,6 +67,7 @@ def run(options: Options, tell: Tell) -> Outcome:
         for kill in done:
             _measure(driven, kill, path)
     recoveries = [kill.recovery_ms for kill in done]
+    fresh = [kill.fresh_ms for kill in done]
     settled = [kill.settle_seconds for kill in done]
     first_ns = done[0].at_ns if done else None
     steady = driven.recent_lags_ms(STEADY_SECONDS, first_ns)
@@ -82,13 +85,17 @@ def run(options: Options, tell: Tell) -> Outcome:
         verdict.identical,
         {
             "kills": len(done),
+            "unrecovered": int(np.isnan(fresh).sum()),
             "recovery_ms": spread(recoveries),
+            "fresh_recovery_ms": spread(fresh),
             "settle_seconds": spread(settled),
             "latency_ms": spread(steady),
-            **{f"recovery_ms_{name}": spread([k.recovery_ms for k in done if name in k.operators]) for name in NODES},
+            **{
+                f"fresh_recovery_ms_{name}": spread([k.fresh_ms for k in done if name in k.operators]) for name in NODES
+            },
             **verdict.figures(),
         },
-        {"recovery_ms": recoveries, "settle_seconds": settled},
+        {"recovery_ms": recoveries, "fresh_recovery_ms": fresh, "settle_seconds": settled},
     )
 
 
@@ -126,13 +133,15 @@ def _wait(driven: Driven, kill: Kill, rng: Random) -> None:
 
 def _measure(driven: Driven, kill: Kill, path: Path) -> None:
     later = [a for a in driven.arrivals if a.at_ns > kill.at_ns and a.epoch > kill.epoch and a.low >= 0]
-    later.sort()
-    for arrival in later:
-        if np.isnan(kill.recovery_ms):
+    for arrival in sorted(later):
+        passed_ms = (arrival.at_ns - kill.at_ns) / 1e6
+        if np.isnan(kill.fresh_ms):
             record = read_file(file_of(path, arrival.epoch, arrival.low))
-            keys = key_of_other(record.column("other").to_numpy())
-            if kill.owned[keys].any():
-                kill.recovery_ms = (arrival.at_ns - kill.at_ns) / 1e6
-        if not np.isnan(kill.recovery_ms) and driven.lag_ms(arrival) <= kill.band_ms:
-            kill.settle_seconds = (arrival.at_ns - kill.at_ns) / 1e9
+            owned = kill.owned[key_of_other(record.column("other").to_numpy())]
+            if np.isnan(kill.recovery_ms) and owned.any():
+                kill.recovery_ms = passed_ms
+            if (driven.released_ns(record.column("newest").to_numpy()[owned]) > kill.at_ns).any():
+                kill.fresh_ms = passed_ms
+        if not np.isnan(kill.fresh_ms) and driven.lag_ms(arrival) <= kill.band_ms:
+            kill.settle_seconds = passed_ms / 1000
             return

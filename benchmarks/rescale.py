@@ -32,8 +32,8 @@ RANGES = 64
 STEADY_SECONDS = 20.0
 AFTER_SECONDS = 0.5
 """The old partitions are let go after the commit: what that costs belongs to the change, too."""
-BYTES_PER_KEY = 105
-"""Of state, in each of the two operators: enough keys are brought in for the state asked for."""
+BYTES_PER_KEY = 68
+"""Of state in the leaner of the two operators: enough keys are brought in for each to hold what is asked for."""
 
 
 @dataclass(frozen=True)

@@ -65,28 +65,26 @@ def run(options: Options, tell: Tell) -> Outcome:
 
 
 def _pause(driven: Driven, rng: Random, seconds: float) -> int:
-    """How much of what the worker sent after its sleep was refused."""
+    """How much was refused after its sleep, by anyone, and of its own by the store."""
     worker = rng.choice(sorted(driven.by_worker()))
     process = driven.processes()[worker]
+    own = refusals(driven)[worker]
     os.kill(process, signal.SIGSTOP)
     try:
         driven.rest(seconds)
         driven.until(lambda: worker not in driven.by_worker(), "another worker in its place")
         driven.until(driven.keeps_up, "keeping up without it")
-        before = refusals(driven)
+        before = refusals(driven) | {worker: own}
     finally:
         os.kill(process, signal.SIGCONT)
     driven.rest(3.0)
     driven.until(driven.keeps_up, "keeping up with it back")
-    return refusals(driven) - before
+    return sum(count - before.get(name, 0) for name, count in refusals(driven).items())
 
 
-def refusals(driven: Driven) -> int:
-    """Refused so far, as the workers' own metrics say."""
-    total = 0.0
-    for card in driven.job.directory.registered().values():
-        total += _refused(card["metrics_port"])
-    return int(total)
+def refusals(driven: Driven) -> dict[str, int]:
+    """By worker: refused so far, as its own metrics say. One that is stopped does not answer, and says 0."""
+    return {worker: int(_refused(card["metrics_port"])) for worker, card in driven.job.directory.registered().items()}
 
 
 def _refused(port: int) -> float:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from demo.executors import executor_of
+from demo.recovery import Recovery
 from demo.screen import Screen, Step
 from demo.watch import Watch
 from demo.words import COUNT, OUT, READ
@@ -21,8 +22,6 @@ WORKERS = 3
 CALM_SECONDS = 3.0
 """Between two steps, so that one sees the rate come back (or never leave)."""
 LOOK_SECONDS = 0.05
-REPORT_EPOCHS = 3
-"""What is known of the source's epoch may be this old."""
 PATIENCE_SECONDS = 60.0
 START_SECONDS = 180.0
 
@@ -48,9 +47,10 @@ class Story:
             self._calm(job, screen)
             self._scale(job, screen, self._split, 2, aside)
             self._calm(job, screen)
-            self._survive(job, screen, self._kill, lambda: kill_counting(job))
+            self._survive(job, screen, self._kill, *worker_of(job, COUNT, 0))
             self._calm(job, screen)
-            self._survive(job, screen, self._kill_more, lambda: kill_more(job, self._on))
+            more = executor_with(job, COUNT, -1) if self._on == "spark" else worker_of(job, READ, 0)
+            self._survive(job, screen, self._kill_more, *more)
             self._calm(job, screen)
             self._scale(job, screen, self._merge, 1, aside)
             self._calm(job, screen)
@@ -83,14 +83,16 @@ class Story:
         done.result()
         screen.done(step, time.monotonic() - began, "the old work on until the new take over")
 
-    def _survive(self, job: Job, screen: Screen, step: Step, strike: Callable[[], str]) -> None:
-        """Kill, and wait until lines that were read after the kill are in the output."""
+    def _survive(self, job: Job, screen: Screen, step: Step, doomed: set[str], victim: int) -> None:
+        """Kill a process, these workers with it, and wait until the output has what was read after that."""
         screen.begin(step)
-        goal = self._watch.look(job).read_epoch + REPORT_EPOCHS
+        recovery = Recovery(job, doomed)
         began = time.monotonic()
-        killed = strike()
-        self._until(job, screen, lambda: self._watch.picture.epoch > goal)
-        screen.done(step, time.monotonic() - began, f"from the kill to new words out; {killed}")
+        os.kill(victim, signal.SIGKILL)
+        self._until(job, screen, lambda: recovery.over() or bool(job.host.outcome))
+        if job.host.outcome:
+            raise RuntimeError("the input ended before the story; this machine is too busy for it")
+        screen.done(step, time.monotonic() - began, f"from the kill of process {victim} to new words out")
 
     def _to_the_end(self, job: Job, screen: Screen, aside: ThreadPoolExecutor) -> list[dict[str, Any]]:
         screen.begin(self._end)
@@ -118,15 +120,14 @@ class Story:
             time.sleep(LOOK_SECONDS)
 
 
-def kill_counting(job: Job) -> str:
-    return f"worker {job.kill(COUNT, 0)['worker']}"
+def worker_of(job: Job, operator: str, index: int) -> tuple[set[str], int]:
+    """The worker that runs a partition, and its process."""
+    worker = job.status()["operators"][operator][index]["worker"]
+    return {worker}, job.directory.registered()[worker]["process"]
 
 
-def kill_more(job: Job, on: str) -> str:
-    """On Spark an executor, with every worker on it; else the worker that reads the lines."""
-    if on != "spark":
-        return f"worker {job.kill(READ, 0)['worker']}"
-    worker = job.status()["operators"][COUNT][-1]["worker"]
-    executor = executor_of(job.directory.registered()[worker]["process"])
-    os.kill(executor, signal.SIGKILL)
-    return f"process {executor}"
+def executor_with(job: Job, operator: str, index: int) -> tuple[set[str], int]:
+    """Every worker of the Spark executor that runs a partition, and the executor's process."""
+    executor = executor_of(worker_of(job, operator, index)[1])
+    cards = job.directory.registered()
+    return {worker for worker, card in cards.items() if executor_of(card["process"]) == executor}, executor

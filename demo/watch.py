@@ -6,7 +6,7 @@ import time
 from collections import deque
 from typing import NamedTuple
 
-from demo.words import COUNT, OUT, READ
+from demo.words import COUNT, OUT
 from seep.running.job import Job
 
 RATE_SECONDS = 1.0
@@ -27,8 +27,6 @@ class Picture(NamedTuple):
 
     epoch: int = 0
     """Committed by the sink."""
-    read_epoch: int = 0
-    """Announced by the source."""
     words: int = 0
     """Committed: in the output for good."""
     words_per_second: float = 0.0
@@ -56,7 +54,6 @@ class Watch:
         self.picture = Picture(
             # A partition that is just starting again knows of none; what is committed stays committed.
             max(self.picture.epoch, *(p["epoch"] or 0 for p in status["operators"][OUT])),
-            max(self.picture.read_epoch, *(p["epoch"] or 0 for p in status["operators"][READ])),
             self._words,
             self._rates[-1] if self._rates else 0.0,
             tuple(self._rates),

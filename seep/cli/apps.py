@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,13 +44,24 @@ def load(path: Path) -> list[Flow]:
     except SeepError:
         raise
     except Exception as error:
-        raise Misuse(f"{path}: {type(error).__name__}: {error}") from error
+        text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+        raise Misuse(f"{_line_of(error, path)}: {type(error).__name__}: {text}") from error
     flows = [v for v in vars(module).values() if isinstance(v, Flow)]
     if isinstance(built, Flow):
         flows.append(built)
     if not flows:
         raise Misuse(f"{path} has no flow: give it a top-level `flow = seep.Flow(...)`, or a function build() -> Flow")
     return flows
+
+
+def _line_of(error: Exception, path: Path) -> str:
+    """The line of the app that an error came out of, such as ``app.py:12``."""
+    if isinstance(error, SyntaxError) and error.lineno:
+        return f"{path.name}:{error.lineno}"
+    lines = [
+        f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).resolve() == path.resolve()
+    ]
+    return f"{path.name}:{lines[-1]}" if lines else str(path)
 
 
 def only(path: Path) -> Flow:

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import replace as with_fields
 
 from seep.control import planner
-from seep.control.placement import place
-from seep.control.requests import FixEpoch, ReleaseEpoch, Request, ScaleTo, StopFlow, WorkerLost
+from seep.control.placement import idle, place
+from seep.control.requests import Request, StopFlow, WorkerLost
+from seep.control.scaling import begin_request
 from seep.control.steps import Known, next_step
 from seep.model.ids import FOREVER, Generation, PartitionId
 from seep.model.settings import Settings
@@ -32,6 +33,7 @@ from seep.protocol.effects import (
 from seep.protocol.journal import LIVE, SEALED, SHADOW, Journal
 from seep.protocol.messages import Hello, Plan, Report, Status
 
+SLOT_WAIT_MS = 2_000.0
 HOPELESS = 25
 """Deaths of one partition without progress after which the flow stops with a report."""
 DRAIN = "drain"
@@ -55,6 +57,7 @@ class Controller:
         self.statuses: dict[PartitionId, Status] = {}
         self.requests: deque[Request] = deque()
         self.since: dict[int, float] = {}
+        self.slot_since: dict[PartitionId, float] = {}
         self.restarts: dict[PartitionId, tuple[int, int]] = {}
         """The epoch a partition had reached, and how often it died there."""
         self.lost_parts: dict[PartitionId, Generation] = {}
@@ -219,7 +222,8 @@ class Controller:
             journal = self._requests(journal)
         self._watch_end()
         used = {e.worker for e in journal.entries.values() if e.worker}
-        want = max(self.workers, len(used)) + self.settings.spare_workers
+        shadows = sum(e.role == SHADOW and not e.worker for e in journal.entries.values())
+        want = max(self.workers, len(used)) + self.settings.spare_workers + shadows
         if want != self.want:
             self.want = want
             self.effects.append(WantWorkers(want))
@@ -258,7 +262,10 @@ class Controller:
             entry = journal.entries.get(partition)
             if entry is None or not candidates or self._recovers_in_parts(entry.partition):
                 continue
-            journal = planner.restart(journal, partition, place(journal, partition, candidates))
+            free = idle(journal, candidates) if entry.role == SHADOW else candidates
+            if not free and self._may_wait(partition):
+                continue
+            journal = planner.restart(journal, partition, place(journal, partition, free or candidates))
             if entry.worker and self._hopeless(partition):
                 where = f"at epoch {self.restarts[partition][0]}"
                 return with_fields(
@@ -267,6 +274,10 @@ class Controller:
             if entry.worker:
                 self._note(f"{partition} restarts on {journal.entries[partition].worker}")
         return journal
+
+    def _may_wait(self, partition: PartitionId) -> bool:
+        """A shadow that loads its state beside a live partition would hold that one up: its own slot is worth a wait."""
+        return self.now_ms - self.slot_since.setdefault(partition, self.now_ms) < SLOT_WAIT_MS
 
     def _hopeless(self, partition: PartitionId) -> bool:
         """Does it die again and again without getting any further?"""
@@ -345,53 +356,20 @@ class Controller:
         return journal
 
     def _requests(self, journal: Journal) -> Journal:
+        """Begin what was asked for; what cannot begin yet is asked again at the next look."""
         for _ in range(len(self.requests)):
             request = self.requests.popleft()
-            done: Journal | None = None
-            match request:
-                case StopFlow():
-                    return with_fields(journal, stopping=request.reason)
-                case ReleaseEpoch():
-                    fixed = [r for r in journal.replaces if r.number == request.number]
-                    done = planner.abort(journal, fixed[0]) if fixed else journal
-                case FixEpoch():
-                    done = self._fix_epoch(journal)
-                case ScaleTo():
-                    done = self._scale(journal, request) if self._can_scale(journal, request.operator) else None
-            if done is None:
+            if isinstance(request, StopFlow):
+                return with_fields(journal, stopping=request.reason)
+            statuses = {p: s for p in journal.entries if (s := self._status(p))}
+            begun, why = begin_request(self.graph, journal, statuses, request)
+            if begun is None:
                 self.requests.append(request)
             else:
-                journal = done
+                journal = begun
+            if why:
+                self._note(why)
         return journal
-
-    def _fix_epoch(self, journal: Journal) -> Journal | None:
-        kinds = {name: node.kind for name, node in self.graph.nodes.items()}
-        statuses = [self._status(p) for p in journal.entries]
-        if journal.replaces or any(e.role != LIVE for e in journal.entries.values()) or None in statuses:
-            return None
-        old = [p for p in journal.entries if kinds[p.operator] == "operator"]
-        at = 2 + max(s.epoch for s in statuses if s is not None)
-        return planner.begin(journal, "", old, (), at, handover=False)
-
-    def _can_scale(self, journal: Journal, operator: str) -> bool:
-        live = journal.live(operator)
-        return (
-            all(r.operator not in (operator, "") for r in journal.replaces)
-            and all(self._status(e.partition) is not None for e in live)
-            and bool(live)
-        )
-
-    def _scale(self, journal: Journal, request: ScaleTo) -> Journal:
-        node = self.graph.nodes[request.operator]
-        live = journal.live(request.operator)
-        old, ranges = planner.plan_scale(live, max(1, request.count))
-        if not old:
-            return journal
-        handover = node.kind != "operator"
-        merges = len(ranges) < len(old) or any(sum(e.key_range.overlaps(r) for e in live) > 1 for r in ranges)
-        at = 2 + max(s.epoch for s in map(self._status, old) if s) if merges and not handover else 0
-        self._note(f"{request.operator}: {len(live)} -> {request.count} partitions")
-        return planner.begin(journal, request.operator, old, ranges, at, handover)
 
     def _watch_end(self) -> None:
         sinks = [n.name for n in self.graph.nodes.values() if n.kind == "sink"]

@@ -8,6 +8,12 @@ from seep.model.ids import PartitionId
 from seep.protocol.journal import Journal
 
 
+def idle(journal: Journal, workers: Iterable[str]) -> list[str]:
+    """Those of the workers that run nothing."""
+    used = {entry.worker for entry in journal.entries.values()}
+    return [worker for worker in workers if worker not in used]
+
+
 def place(journal: Journal, partition: PartitionId, workers: Iterable[str]) -> str:
     """The worker to run it on; empty when there is none."""
     same: dict[str, int] = {}

@@ -39,6 +39,14 @@ def check(flow: Flow) -> list[Finding]:
     return findings
 
 
+def runnable(flow: Flow) -> Graph:
+    """The plan of a flow that may start; refuses the others."""
+    graph = compile_flow(flow)
+    for problem in graph_problems(graph):
+        raise Misuse(f"{flow.place}: {problem}")
+    return graph
+
+
 def graph_problems(graph: Graph) -> Iterator[str]:
     """What makes a graph impossible to run, however it was made."""
     for name, node in graph.nodes.items():

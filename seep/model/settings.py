@@ -18,9 +18,9 @@ class Settings:
     credit_bytes: int = 32 << 20
     credit_epochs: int = 32
     """Epochs sent on a channel but not taken by its receiver."""
-    buffer_bytes: int = 512 << 20
+    buffer_bytes: int = 4 << 30
     """Output kept for replay beyond which a source cuts no new epoch."""
-    spill_bytes: int = 128 << 20
+    spill_bytes: int = 512 << 20
     """Output kept for replay on one edge beyond which the oldest goes to disk."""
     retry_ms: float = 300.0
     """A subscription or store call without an answer is tried again."""

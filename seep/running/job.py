@@ -15,7 +15,7 @@ from seep.backends.local import LocalBackend
 from seep.control.requests import FixEpoch, ReleaseEpoch
 from seep.errors import DataLoss, Misuse, Retry, SeepError
 from seep.flow.build import Flow
-from seep.flow.compile import compile_flow
+from seep.flow.check import runnable
 from seep.protocol.journal import LIVE, Journal, Replace
 from seep.running.audit import audit_of
 from seep.running.result import Result, collected
@@ -46,7 +46,7 @@ def start(
 
     `resume` goes on from the durable store of a job whose processes are gone.
     """
-    graph = compile_flow(flow)
+    graph = runnable(flow)
     path = job_path(flow.name)
     if (path / "api").exists() and _answers(path):
         raise Misuse(f"flow {flow.name!r} runs already in {path}; stop it first: seep stop {flow.name}")

@@ -12,7 +12,7 @@ from typing import Any
 
 from seep.errors import Misuse, SeepError
 from seep.flow.build import Flow
-from seep.flow.compile import compile_flow
+from seep.flow.check import runnable
 from seep.running.job import start
 from seep.running.result import Result, collected
 from seep.sim.world import World
@@ -39,7 +39,7 @@ def run(flow: Flow, on: str = "inline", **options: Any) -> Result:
             job.close()
     if options:
         raise Misuse(f"run(on='inline') has no option {next(iter(options))!r}")
-    graph = compile_flow(flow)
+    graph = runnable(flow)
     settings = with_fields(flow.settings, spare_workers=0)
     world = World(graph, settings, Random(0), INLINE_WORKERS, jitter_ms=0.0)
     if not world.run_until(lambda: world.controller.finished or bool(world.controller.journal.stopping), DAY_MS):

@@ -13,10 +13,11 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from importlib import import_module
+from itertools import count
 from multiprocessing import get_context
 from os import cpu_count
 from types import FrameType
@@ -42,6 +43,7 @@ class Finding:
     what: str = ""
     """Empty: not found."""
     seed: int = 0
+    scenario: str = ""
     tried: int = 0
     seconds: float = 0.0
     """Of one core's time: a busy machine changes nothing."""
@@ -85,26 +87,29 @@ def hunt(mutant: Mutant, start: int, limit_s: float) -> Finding:
     install(mutant)
     # Now, not inside a schedule: a module that does not even load is a fault of the bench, not a finding.
     import_module("seep.sim.schedule")
-    import_module("seep.sim.directed")
+    directed = import_module("seep.sim.directed")
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     began = time.process_time()
     tried = 0
-    for seed in _seeds(mutant, start):
-        what = run_one(seed, mutant.scenario)
+    for seed, scenario in _schedules(mutant, start, list(directed.SCENARIOS)):
+        what = run_one(seed, scenario)
         tried += 1
         seconds = time.process_time() - began
         if what:
-            return Finding(mutant, what, seed, tried, seconds)
+            return Finding(mutant, what, seed, scenario, tried, seconds)
         if seconds > limit_s:
             break
-    return Finding(mutant, "", 0, tried, time.process_time() - began)
+    return Finding(mutant, tried=tried, seconds=time.process_time() - began)
 
 
-def _seeds(mutant: Mutant, start: int) -> Iterator[int]:
-    yield start
-    while not mutant.scenario:
-        start += 1
-        yield start
+def _schedules(mutant: Mutant, start: int, directed: list[str]) -> Iterator[tuple[int, str]]:
+    """(seed, directed schedule): a written one's own; a drawn one's may be any of them; else seed after seed."""
+    if mutant.scenario:
+        yield 0, mutant.scenario
+        return
+    if mutant.line:
+        yield from ((0, name) for name in directed)
+    yield from ((seed, "") for seed in count(start))
 
 
 def _alone(run: Callable[..., Answer], *arguments: object) -> Answer:
@@ -117,9 +122,9 @@ def judge(mutant: Mutant, start: int, limit_s: float) -> Finding:
     try:
         finding = _alone(hunt, mutant, start, limit_s)
     except BrokenProcessPool:
-        return Finding(mutant, "the process died", start, 1)
+        return Finding(mutant, "the process died")
     if finding.what:
-        finding = replace(finding, false_alarm=_alone(run_one, finding.seed, mutant.scenario))
+        finding = replace(finding, false_alarm=_alone(run_one, finding.seed, finding.scenario))
     return finding
 
 
@@ -127,11 +132,10 @@ def bench(
     mutants: list[Mutant], start: int, limit_s: float, processes: int, say: Callable[[Finding], None]
 ) -> list[Finding]:
     findings: list[Finding] = []
-    count = len(mutants)
     with ThreadPoolExecutor(processes) as hands:
-        for finding in hands.map(judge, mutants, [start] * count, [limit_s] * count):
-            findings.append(finding)
-            say(finding)
+        for future in as_completed([hands.submit(judge, mutant, start, limit_s) for mutant in mutants]):
+            findings.append(future.result())
+            say(findings[-1])
     return findings
 
 
@@ -143,7 +147,7 @@ def show(finding: Finding) -> None:
         verdict = finding.what.replace("\n", " ")[:110]
     else:
         verdict = f"NOT FOUND {SURVIVORS.get(mutant.rule, '')}"
-    how = mutant.scenario or f"seed {finding.seed}" if finding.what else ""
+    how = finding.scenario or f"seed {finding.seed}" if finding.what else ""
     print(f"{finding.tried:5d} {finding.seconds:6.1f} s  {mutant.name:32s} {how:14s} {verdict}")
     print(f"{'':16s}{mutant.rule}", flush=True)
 

@@ -1,4 +1,4 @@
-"""Benchmarks judge other code, so their own judgement is tested first: that a wrong row is found, and what kind it is."""
+"""Benchmarks judge other code, so their own judgement is tested: a wrong row is found, and what kind it is."""
 
 from __future__ import annotations
 

@@ -17,10 +17,13 @@ from seep.sim.stage import Stage, chain
 def ended_source_is_not_replaced() -> None:
     """Asked to scale after its last row, a source stays as it is."""
     stage = Stage()
-    stage.when(
-        lambda: stage.find("s/0") is not None and stage.partition("s/0").ended,
-        lambda: stage.world.request(ScaleTo("s", 2)),
-    )
+
+    def ask() -> None:
+        # The end of the flow is held up, so that there is time for it.
+        stage.cut(stage.host("a/0").name, stage.host("out/0").name, 60.0, both=False)
+        stage.world.request(ScaleTo("s", 2))
+
+    stage.when(lambda: stage.find("s/0") is not None and stage.partition("s/0").ended, ask)
     stage.play_through()
     demand(len(stage.world.controller.journal.of("s")) == 1, "it was replaced")
 

@@ -8,6 +8,7 @@ SINK = "seep.partition.sink"
 OPERATOR = "seep.partition.operator"
 INPUTS = "seep.partition.inputs"
 OUTPUTS = "seep.partition.outputs"
+SOURCE = "seep.partition.source"
 PLANNER = "seep.control.planner"
 CONTROLLER = "seep.control.controller"
 STEPS = "seep.control.steps"
@@ -96,6 +97,7 @@ REPLACE = (
         OUTPUTS,
         "            if newest.epoch < last and not newest.ended:",
         "            if False:",
+        braces="sources number without gaps, so the buffer already ends with an announcement of that epoch",
     ),
     Mutant(
         "retired-undrained",
@@ -163,9 +165,9 @@ REPLACE = (
     Mutant(
         "ended-source-replaced",
         "an ended source is not replaced",
-        STEPS,
-        "    if max(begun) >= FOREVER:",
-        "    if max(begun) > FOREVER:",
+        SOURCE,
+        "            begun=(FOREVER if self.ended else self.epoch) if resting else -1,",
+        "            begun=self.epoch if resting else -1,",
         scenario="ended-source-is-not-replaced",
     ),
     Mutant(

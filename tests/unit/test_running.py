@@ -1,0 +1,135 @@
+"""Running flows: what is collected, what an operator's state looks like to its user, what is refused."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import seep
+from seep.flow.compile import compile_flow
+from seep.model.epoch import Moment
+from seep.model.ids import BEGINNING, EVERYTHING, Generation, PartitionId
+from seep.running.state import check_operator, state_table
+from seep.state.checkpoint import Checkpoint
+
+ROWS = [
+    {"store": "a", "amount": 5, "at": datetime(2024, 1, 1, 0, 0, 1, tzinfo=UTC)},
+    {"store": "b", "amount": 7, "at": datetime(2024, 1, 1, 0, 0, 2, tzinfo=UTC)},
+    {"store": "a", "amount": 1, "at": datetime(2024, 1, 1, 0, 1, 3, tzinfo=UTC)},
+]
+
+
+class Everything(seep.Operator):
+    last = seep.ValueState(int, default=0)
+    all = seep.ListState(int)
+    by = seep.MapState(str, int)
+    tags = seep.SetState(str)
+    count = seep.CounterState()
+    store = seep.ValueState(dict)
+
+    def on_row(self, row: Any, ctx: Any) -> None:
+        self.last.value = row.amount
+        self.all.append(row.amount)
+        self.by[row.store] = row.amount
+        self.tags.add("x")
+        self.count.add(2)
+        self.store.value = {"odd": 1}
+
+
+def flow_of_all() -> seep.Flow:
+    flow = seep.Flow("all")
+    rows = flow.source("rows", seep.MemorySource(ROWS), time="at")
+    keyed = rows.key_by("store")
+    keyed.aggregate(n=seep.count(), mean=seep.mean("amount")).named("count").collect("counts")
+    keyed.window(seep.tumbling("1m"), revenue=seep.total("amount")).named("minute").collect("minutes")
+    keyed.table().named("latest").select("store", "amount").named("narrow").collect("narrowed")
+    keyed.apply(Everything, out={"x": int}).named("everything").collect("nothing")
+    return flow
+
+
+def states(parts: int = 1) -> dict[str, list[dict[str, Any]]]:
+    """The state of each operator after one epoch of all rows, looked at as if it had so many partitions."""
+    graph = compile_flow(flow_of_all())
+    reading = graph.nodes["rows"].make().read(0, None, None, 100, 0)
+    sent = dict(reading.outputs)
+    found = {}
+    for name, node in graph.nodes.items():
+        if node.kind != "operator":
+            continue
+        logic = node.make()
+        inputs = [(e.port, sent[e.name]) for e in graph.inputs(name) if e.name in sent]
+        sent |= logic.take(Moment(1, 0, BEGINNING, BEGINNING), inputs)
+        whole = logic.snapshot(True)
+        saved = [
+            Checkpoint(PartitionId(name, at), Generation(1, 1), cut, 1, 0, 1, 0, 0, False, whole.part(cut))
+            for at, cut in enumerate(EVERYTHING.split(parts))
+        ]
+        found[name] = state_table(graph, name, reversed(saved)).to_pylist()
+    return found
+
+
+def test_state_is_a_table_its_user_understands() -> None:
+    found = {name: sorted(rows, key=lambda row: (row["store"], str(row))) for name, rows in states().items()}
+    assert found["count"] == [{"store": "a", "n": 2, "mean": 3.0}, {"store": "b", "n": 1, "mean": 7.0}]
+    assert [(r["store"], r["window_start"].minute, r["window_end"].minute, r["revenue"]) for r in found["minute"]] == [
+        ("a", 0, 1, 5),
+        ("a", 1, 2, 1),
+        ("b", 0, 1, 7),
+    ]
+    assert found["latest"] == [ROWS[2], ROWS[1]]
+    assert found["narrow"] == [{"store": "a", "amount": 1}, {"store": "b", "amount": 7}]
+    assert found["everything"][0] == {
+        "store": "a",
+        "last": 1,
+        "all": [5, 1],
+        "by": [("a", 1)],
+        "tags": ["x"],
+        "count": 4,
+        "store_state": "{'odd': 1}",
+    }
+
+
+@pytest.mark.parametrize("parts", [2, 5])
+def test_how_it_is_partitioned_does_not_show(parts: int) -> None:
+    assert states(parts) == states()
+
+
+def test_what_has_no_state_is_refused() -> None:
+    graph = compile_flow(flow_of_all())
+    check_operator(graph, "count")
+    with pytest.raises(seep.Misuse, match="'rows' is a source and keeps no state; operators are: count, minute"):
+        check_operator(graph, "rows")
+    with pytest.raises(seep.Misuse, match="no operator 'x'"):
+        check_operator(graph, "x")
+
+
+def test_run_gives_a_table_for_each_name() -> None:
+    result = seep.run(flow_of_all())
+    assert set(result) == {"counts", "minutes", "narrowed", "nothing"}
+    assert isinstance(result["counts"], pa.Table)
+    with pytest.raises(KeyError, match="collected are: counts"):
+        result["x"]
+    assert "counts: 2 rows" in repr(result)
+
+
+def test_what_cannot_run_is_refused() -> None:
+    with pytest.raises(seep.Misuse, match="no option 'workers'"):
+        seep.run(flow_of_all(), workers=2)
+    with pytest.raises(seep.Misuse, match="there are 'inline', 'local' and 'spark'"):
+        seep.start(flow_of_all(), on="moon")
+    with pytest.raises(seep.Misuse, match="belongs to on='spark'"):
+        seep.start(flow_of_all(), on="local", master="x")
+    with pytest.raises(seep.Misuse, match="nothing to resume"):
+        seep.start(flow_of_all(), resume=True)
+    endless = seep.Flow("endless", epoch="1h")
+    endless.source("n", seep.GeneratorSource(lambda i: {"n": i}, rate=1)).collect("out")
+    with pytest.raises(seep.Misuse, match="its input does not end"):
+        seep.run(endless)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEEP_HOME", str(tmp_path))
