@@ -53,7 +53,7 @@ class Watch:
         )
         self.picture = Picture(
             # A partition that is just starting again knows of none; what is committed stays committed.
-            max(self.picture.epoch, *(p["epoch"] or 0 for p in status["operators"][OUT])),
+            max([self.picture.epoch, *(p["epoch"] or 0 for p in status["operators"][OUT])]),
             self._words,
             self._rates[-1] if self._rates else 0.0,
             tuple(self._rates),

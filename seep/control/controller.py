@@ -276,7 +276,7 @@ class Controller:
         return journal
 
     def _may_wait(self, partition: PartitionId) -> bool:
-        """A shadow that loads its state beside a live partition would hold that one up: its own slot is worth a wait."""
+        """A shadow that loads its state beside a live partition would hold it up: its own slot is worth a wait."""
         return self.now_ms - self.slot_since.setdefault(partition, self.now_ms) < SLOT_WAIT_MS
 
     def _hopeless(self, partition: PartitionId) -> bool:

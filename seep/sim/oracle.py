@@ -68,7 +68,8 @@ def expected(graph: Graph, store: SimStore) -> dict[str, dict[int, Any]]:
             if node.kind == "source":
                 now[name] = max(now[name], walls[name].get(epoch, 0))
                 _read(machines[name], cuts[name].get(epoch, {}), known[name], now[name], batches)
-                marks[name] = (now[name], max(_watermark(machines[name], known[name]), _mark(before, name)))
+                watermark = _watermark(machines[name], known[name], now[name])
+                marks[name] = (now[name], max(watermark, _mark(before, name)))
                 before[name] = Moment(epoch, marks[name][0], 0, marks[name][1])
                 continue
             inputs = graph.inputs(name)
@@ -113,17 +114,19 @@ def _read(
         if start != end:
             for name, batch in intake.read(split, start, end, FOREVER, now_ms).outputs.items():
                 outputs.setdefault(name, []).append(batch)
-        known[split] = [None, end, time, ended]
+        known[split] = [None, end, time, ended, *cut[split][4:5]]
     batches.update({name: found[0].concat(found) for name, found in outputs.items()})
 
 
-def _watermark(intake: Any, known: dict[int, list[Any]]) -> int:
+def _watermark(intake: Any, known: dict[int, list[Any]], now_ms: int) -> int:
     if len(known) < intake.splits:
         return BEGINNING
-    active = [
-        known[s][2] - intake.lateness_us if known[s][2] > BEGINNING else BEGINNING for s in known if not known[s][3]
-    ]
-    return min(active) if active else FOREVER
+    open_ones = [split for split in known.values() if not split[3]]
+    if not open_ones:
+        return FOREVER
+    idle_ms = intake.idle_ms
+    active = [split[2] for split in open_ones if idle_ms is None or now_ms - split[4] < idle_ms]
+    return min((time - intake.lateness_us if time > BEGINNING else BEGINNING for time in active), default=BEGINNING)
 
 
 def committed(store: SimStore, sink: str) -> dict[int, Any]:

@@ -1,4 +1,4 @@
-"""What a user gets for a wrong app, from the program itself: one line that names the place, exit code 2, no traceback."""
+"""What a user gets for a wrong app, from the program itself: one line that names the place, and exit code 2."""
 
 from __future__ import annotations
 

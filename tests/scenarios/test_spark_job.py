@@ -32,7 +32,7 @@ def advance(job: Job, seconds: float) -> None:
     """Until the sink has committed epochs that the source had not cut when this was called."""
 
     def epoch(node: str) -> int:
-        return max(partition["epoch"] or 0 for partition in job.status()["operators"][node])
+        return max((partition["epoch"] or 0 for partition in job.status()["operators"][node]), default=0)
 
     goal = max(epoch("lines"), epoch(OUT)) + LATER_EPOCHS
     until(lambda: job.host.report or epoch(OUT) >= goal, seconds)

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import seep
@@ -167,7 +167,6 @@ STEPS = st.one_of(
 
 
 @pytest.mark.timeout(300)
-@settings(max_examples=12)
 @given(steps=st.lists(STEPS, min_size=3, max_size=9), seed=st.integers(0, 1000))
 def test_any_order_of_steps_is_exactly_once(steps: list[Any], seed: int) -> None:
     driver = Driver(sales_flow(), seed=seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from seep.model.ids import CONTROLLER
+from seep.model.ids import CONTROLLER, Generation, PartitionId
 from seep.partition.sink import SinkPartition
 from seep.partition.source import SourcePartition
 from seep.partition.worker import Worker
@@ -83,3 +83,43 @@ def slow_controller_in_a_replace() -> None:
     stage.play_through()
     demand(not stage.given_up(), f"{stage.given_up()}")
     demand(len(stage.world.controller.journal.live("a")) == 2, "it was not split")
+
+
+@scenario
+def new_controller_adopts_what_runs() -> None:
+    """A controller is killed and started again; the workers are well, so nothing is started again."""
+    stage = Stage(chain(300))
+    before: dict[PartitionId, Generation] = {}
+
+    def crash() -> None:
+        before.update({p: e.generation for p, e in stage.world.controller.journal.entries.items()})
+        stage.restart_controller(30.0)
+        # One of them is heard later than the others, but in time.
+        stage.cut(stage.host("a/0").name, CONTROLLER, 60.0, both=False)
+
+    stage.at(60.0, crash)
+    stage.play_through()
+    after = {p: e.generation for p, e in stage.world.controller.journal.entries.items()}
+    demand(after == before, f"started again: {[str(p) for p in after if after[p] != before.get(p)]}")
+
+
+@scenario
+def recovery_is_prompt() -> None:
+    """No retry is waited for on the way back: plan, fence, load, subscribe, replay follow each other at once."""
+    stage = Stage(chain(300), retry_ms=200.0, report_ms=50.0)
+    crashed: list[float] = []
+    back: list[float] = []
+    known = [0]
+
+    def crash() -> None:
+        known[0] = stage.world.store.history[PartitionId("out", 0)][-1][0]
+        crashed.append(stage.world.now_ms)
+        stage.crash("a/0")
+
+    def watch() -> None:
+        if crashed and not back and stage.world.store.history[PartitionId("out", 0)][-1][0] > known[0] + 1:
+            back.append(stage.world.now_ms)
+
+    stage.at(60.0, crash)
+    stage.play_through(watch)
+    demand(back[0] - crashed[0] < 12.0, f"it took {back[0] - crashed[0]:.1f} ms to come back")

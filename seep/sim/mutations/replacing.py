@@ -183,5 +183,14 @@ REPLACE = (
         STEPS,
         "        return status if status is not None and status.journal_version == self.version else None",
         "        return status",
+        braces="`begun` is said only of a Replace that the partition knows; one from a stale pin is given up",
+    ),
+    Mutant(
+        "workers-not-adopted",
+        "a new controller adopts the workers that the journal names, until they have been silent for too long",
+        CONTROLLER,
+        "                    self.heard.setdefault(entry.worker, self.now_ms)",
+        "                    pass",
+        scenario="new-controller-adopts-what-runs",
     ),
 )
