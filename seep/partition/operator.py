@@ -191,7 +191,7 @@ class OperatorPartition:
     def advance(self) -> None:
         """Take every epoch that is complete, as far as our life, a merge's checkpoint and credit allow."""
         inputs, last = self.inputs, self.entry.last
-        while self.running and not self.failure and self.epoch < last and not self.saver.fenced:
+        while self._may_take() and self.epoch < last:
             bound, upcoming = inputs.bound(), inputs.next_epoch()
             stop = min(last, self._fixed_epoch())
             if upcoming > stop and bound >= stop > self.epoch and stop < FOREVER:
@@ -203,6 +203,9 @@ class OperatorPartition:
         if self.epoch > self.credited:
             self.credited = self.epoch
             inputs.give_credit()
+
+    def _may_take(self) -> bool:
+        return self.running and not (self.failure or self.inputs.failure or self.saver.fenced)
 
     def _fixed_epoch(self) -> int:
         replace = self.desk.journal.replacing(self.entry.partition)

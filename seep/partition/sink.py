@@ -80,7 +80,7 @@ class SinkPartition:
     def advance(self) -> None:
         """Commit epoch after epoch, one append at a time; epochs without rows are only marked now and then."""
         inputs = self.inputs
-        while self.running and self.appending is None and not self.fenced and not self.failure:
+        while self.appending is None and self._may_take():
             stop = self._stop()
             if inputs.taken >= stop:
                 if self.committed < stop:
@@ -110,6 +110,9 @@ class SinkPartition:
         if inputs.taken > self.credited:
             self.credited = inputs.taken
             inputs.give_credit()
+
+    def _may_take(self) -> bool:
+        return self.running and not (self.failure or self.inputs.failure or self.fenced)
 
     def _stop(self) -> int:
         """The last epoch to commit: of our life, or of a hand-over (none while its epoch is being agreed on)."""

@@ -10,6 +10,7 @@ import pytest
 
 import seep
 from seep.flow.compile import compile_flow
+from seep.flow.logical import Vertex
 from seep.model.epoch import Moment
 from seep.model.ids import BEGINNING, EVERYTHING, Generation, PartitionId
 from seep.running.state import check_operator, state_table
@@ -124,6 +125,16 @@ def test_what_cannot_run_is_refused() -> None:
         seep.start(flow_of_all(), on="local", master="x")
     with pytest.raises(seep.Misuse, match="nothing to resume"):
         seep.start(flow_of_all(), resume=True)
+
+
+def test_a_sink_nobody_feeds_is_refused_before_anything_starts() -> None:
+    flow = seep.Flow("alone")
+    rows = flow.source("rows", seep.MemorySource(ROWS))
+    rows.collect("all")
+    flow.add(Vertex("sink", "sink", "here", {}, seep.MemorySink(), settings={"schema": rows.schema}, name="alone"))
+    for start in (seep.run, seep.start):
+        with pytest.raises(seep.Misuse, match="nobody feeds the sink 'alone'"):
+            start(flow)
 
 
 @pytest.fixture(autouse=True)

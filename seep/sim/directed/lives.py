@@ -8,6 +8,7 @@ from seep.control.requests import ScaleTo
 from seep.model.epoch import Moment
 from seep.model.ids import PartitionId
 from seep.partition.contract import Reading
+from seep.partition.worker import Worker
 from seep.sim.directed.registry import demand, scenario
 from seep.sim.light import Chained, Item, LightIntake, Windowed
 from seep.sim.stage import Stage, chain
@@ -61,7 +62,14 @@ def split_is_not_felt_downstream() -> None:
     last = [0, 0.0]
 
     def starting() -> bool:
-        return stage.find("a/1") is not None
+        # Both have their places, and the one that will hang has said so.
+        journal = stage.world.controller.journal
+        placed = bool(journal.replaces) and all(journal.entries[p].worker for p in journal.replaces[0].new)
+        node = stage.find("a/1")
+        if node is None or not placed:
+            return False
+        assert isinstance(node.machine, Worker)
+        return node.machine.desk.journal.version == journal.version
 
     def hang() -> None:
         stage.host("a/1").asleep_until = stage.world.now_ms + 60.0
