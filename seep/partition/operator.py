@@ -76,20 +76,18 @@ class OperatorPartition:
         self.desk.call(self, lambda token: LoadCheckpoints(token, partition), self._loaded)
 
     def _loaded(self, reply: StoreReply) -> None:
-        if reply.error == "damaged":
-            self._fail(f"{self.entry.partition}: every checkpoint is damaged; restore from a savepoint")
-        elif reply.error:
+        if reply.error and reply.error != "damaged":
             self._load()
-        elif reply.value:
-            chains = _unbroken(reply.value)
-            if not chains:
-                self._fail(f"{self.entry.partition}: no checkpoint builds on what it was made from; use a savepoint")
-                return
+            return
+        chains = _unbroken(reply.value) if reply.value and not reply.error else []
+        if chains:
             self.saver.restored(chains)
             self._restore([chains[0]])
         elif self.entry.base:
             for partition, version in self.entry.base:
                 self._load_base(partition, version)
+        elif reply.error or reply.value:
+            self._fail(f"{self.entry.partition}: none of its checkpoints can be used; restore from a savepoint")
         else:
             self._restore([])
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 
 from seep.control.controller import Controller
-from seep.control.requests import ScaleTo
+from seep.control.requests import FixEpoch, ReleaseEpoch, ScaleTo, StopFlow
 from seep.model.ids import CONTROLLER, PartitionId
 from seep.partition.operator import OperatorPartition
 from seep.partition.worker import Worker
@@ -30,6 +30,8 @@ KINDS = (
     "scale",
     "scale",
     "scale neighbours",
+    "fix epoch",
+    "drain",
 )
 
 
@@ -45,6 +47,8 @@ class Fault:
 def draw_faults(random: Random, until_ms: float) -> list[Fault]:
     """Swarm: each seed has its own subset of kinds, so that rare ones also meet undisturbed."""
     kinds = [kind for kind in KINDS if random.random() < 0.6] or ["crash", "scale"]
+    if "drain" in kinds and random.random() < 0.8:
+        kinds.remove("drain")  # it ends the flow early: not too often
     if "scale" not in kinds and random.random() < 0.7:
         kinds.append("scale")
     count = random.randint(9, 16)
@@ -83,6 +87,11 @@ class Injector:
         controller = world.nodes[CONTROLLER]
         if kind.startswith("scale"):
             self._scale(fault, 2 if kind == "scale neighbours" else 1)
+        elif kind == "fix epoch":
+            world.request(FixEpoch())
+            world.at(fault.length_ms, self._release_epoch)
+        elif kind == "drain":
+            world.request(StopFlow("drain"))
         elif kind.startswith("controller"):
             self._crash_controller(fault, kind == "controller in replace")
         elif kind == "store":
@@ -133,6 +142,12 @@ class Injector:
             node.asleep_until = min(node.asleep_until, world.now_ms)
         if not world.nodes[CONTROLLER].alive:
             world.start_controller()
+
+    def _release_epoch(self) -> None:
+        if self.world.nodes[CONTROLLER].alive:
+            for replace in self.world.controller.journal.replaces:
+                if not replace.operator:
+                    self.world.request(ReleaseEpoch(replace.number))
 
     def _store_heals(self) -> None:
         self.world.store_errors = 0.0

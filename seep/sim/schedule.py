@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
 
+from seep.control.controller import DRAIN
 from seep.model.ids import CONTROLLER, PartitionId
 from seep.model.settings import Settings
 from seep.partition.source import SourcePartition
@@ -17,6 +18,9 @@ from seep.sim.faults import Fault, Injector, draw_faults
 from seep.sim.flows import draw_flow
 from seep.sim.oracle import Violation, check_journal, check_output, check_sources
 from seep.sim.world import World
+
+REST_EVERY = 8
+"""Every so many seeds the schedule runs on after its end, to see it come to rest."""
 
 
 @dataclass
@@ -72,10 +76,13 @@ def run_schedule(seed: int, faults: list[Fault] | None = None, rows: int = 0) ->
         if not world.run_until(lambda: _over(world), world.now_ms + 30_000.0):
             raise Violation(f"no end within 30 s after the last fault: {_where(world)}")
         stopping = world.controller.journal.stopping
+        drained = stopping == DRAIN
+        stopping = "" if drained else stopping
         if stopping and not injector.beyond:
             raise Violation(f"stopped: {stopping}")
         if not stopping:
-            check_sources(graph, world.store)
+            check_sources(graph, world.store, complete=not drained)
+            _check_rest(world, seed)
         outcome.rows = check_output(graph, world.store, complete=not stopping)
         for journal in world.store.journals:
             check_journal(graph, journal)
@@ -97,7 +104,23 @@ def _sealed(journal: Journal) -> set[PartitionId]:
 
 def _over(world: World) -> bool:
     node = world.nodes[CONTROLLER]
-    return node.alive and (world.controller.finished or bool(world.controller.journal.stopping))
+    return node.alive and (world.controller.finished or world.controller.journal.stopping not in ("", DRAIN))
+
+
+def _check_rest(world: World, seed: int) -> None:
+    """In the end no Replace is pending and no sealed sink is left (a sealed sender stays when the last checkpoints of
+    its receivers are older than its end: nothing more will come to replace them)."""
+    if seed % REST_EVERY:
+        return
+
+    def rests() -> bool:
+        journal = world.store.journal
+        if journal is None or any(r.operator for r in journal.replaces):
+            return False
+        return all(world.graph.nodes[p.operator].kind != "sink" for p in _sealed(journal))
+
+    if not world.run_until(rests, world.now_ms + 10_000.0):
+        raise Violation(f"ended, but never at rest: {_where(world)}")
 
 
 def _where(world: World) -> str:
