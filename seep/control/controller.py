@@ -13,7 +13,7 @@ from dataclasses import replace as with_fields
 
 from seep.control import planner
 from seep.control.placement import idle, place
-from seep.control.requests import Request, StopFlow, WorkerLost
+from seep.control.requests import Request, ScaleTo, StopFlow, WorkerLost
 from seep.control.scaling import begin_request
 from seep.control.steps import Known, next_step
 from seep.model.ids import FOREVER, Generation, PartitionId
@@ -30,10 +30,11 @@ from seep.protocol.effects import (
     SwapJournal,
     WantWorkers,
 )
-from seep.protocol.journal import LIVE, SEALED, SHADOW, Journal
+from seep.protocol.journal import LIVE, SEALED, SHADOW, Journal, Replace
 from seep.protocol.messages import Hello, Plan, Report, Status
 
 SLOT_WAIT_MS = 2_000.0
+TRIES = 5
 HOPELESS = 25
 """Deaths of one partition without progress after which the flow stops with a report."""
 DRAIN = "drain"
@@ -57,6 +58,7 @@ class Controller:
         self.statuses: dict[PartitionId, Status] = {}
         self.requests: deque[Request] = deque()
         self.since: dict[int, float] = {}
+        self.tries: dict[str, int] = {}
         self.slot_since: dict[PartitionId, float] = {}
         self.restarts: dict[PartitionId, tuple[int, int]] = {}
         """The epoch a partition had reached, and how often it died there."""
@@ -245,9 +247,17 @@ class Controller:
                     replace = next(r for r in journal.replaces if partition in r.new)
                     self._note(f"Replace {replace.number} of {replace.operator} given up: {status.failure}")
                     journal = planner.abort(journal, replace)
+                    self._ask_again(journal, replace)
                 else:
                     journal = with_fields(journal, stopping=status.failure)
         return journal
+
+    def _ask_again(self, journal: Journal, replace: Replace) -> None:
+        """A Replace that a fault made fail was asked for by somebody: begin it anew, a few times."""
+        tries = self.tries[replace.operator] = self.tries.get(replace.operator, 0) + 1
+        if tries <= TRIES:
+            count = len(journal.live(replace.operator)) - len(replace.old) + len(replace.ranges)
+            self.requests.append(ScaleTo(replace.operator, count))
 
     def _place(self, journal: Journal) -> Journal:
         """Give every partition without a live worker a new one: that is recovery."""
@@ -340,6 +350,10 @@ class Controller:
             began_ms = self.since.setdefault(replace.number, self.now_ms)
             late = self.now_ms - began_ms > self.settings.at_most_ms and not replace.handover
             journal, why = next_step(journal, replace, Known(self.journal.version, statuses), late)
+            if late and replace.operator:
+                self._ask_again(journal, replace)
+            elif all(r.number != replace.number for r in journal.replaces):
+                self.tries.pop(replace.operator, None)
             if why:
                 self._note(f"Replace {replace.number} of {replace.operator or 'nothing'}: {why}")
         return journal

@@ -217,6 +217,14 @@ class TestDirectory(Contract):
         store.perform(DropCheckpoints(PART, OLD, 3))
         assert versions(store) == []
 
+    def test_what_a_kill_left_half_written_is_no_checkpoint(self, store: Store, tmp_path: Path) -> None:
+        put(store, checkpoint(1))
+        data = self.file(tmp_path, "1.checkpoint").read_bytes()
+        self.file(tmp_path, "1.checkpoint").rename(self.file(tmp_path, "1.checkpoint.77.88.tmp"))
+        self.file(tmp_path, "1.checkpoint.77.88.tmp").write_bytes(data[: len(data) // 2])
+        assert versions(store) == []
+        assert value(store, FindCheckpoint(1, PART)) is None
+
     def test_another_key_reads_nothing_and_moves_nothing(self, store: Store, tmp_path: Path) -> None:
         put(store, checkpoint(1))
         value(store, Append(1, PART, OLD, 1, "a"))

@@ -201,7 +201,9 @@ class DirectoryStore:
         return {int(p.name.removesuffix(_SUFFIX)): p for p in self._home(partition).glob(f"*{_SUFFIX}")}
 
     def _had_checkpoints(self, partition: PartitionId) -> bool:
-        return any(self._home(partition).glob(f"*{_SUFFIX}*"))
+        # Not what a killed process was still writing beside its place: that never was a checkpoint.
+        home = self._home(partition)
+        return any(home.glob(f"*{_SUFFIX}")) or any(home.glob(f"*{_SUFFIX}.damaged"))
 
     def _chains(self, partition: PartitionId, upto: int, decode: Callable[[bytes, bytes], Saved]) -> list[list[Saved]]:
         paths = self._versions(partition)
