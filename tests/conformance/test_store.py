@@ -219,9 +219,10 @@ class TestDirectory(Contract):
 
     def test_what_a_kill_left_half_written_is_no_checkpoint(self, store: Store, tmp_path: Path) -> None:
         put(store, checkpoint(1))
-        data = self.file(tmp_path, "1.checkpoint").read_bytes()
-        self.file(tmp_path, "1.checkpoint").rename(self.file(tmp_path, "1.checkpoint.77.88.tmp"))
-        self.file(tmp_path, "1.checkpoint.77.88.tmp").write_bytes(data[: len(data) // 2])
+        path = self.file(tmp_path, "1.checkpoint")
+        data = path.read_bytes()
+        path.with_name("1.checkpoint.77.88.tmp").write_bytes(data[: len(data) // 2])
+        path.unlink()
         assert versions(store) == []
         assert value(store, FindCheckpoint(1, PART)) is None
 
