@@ -52,18 +52,15 @@ def draw_faults(random: Random, until_ms: float) -> list[Fault]:
     if "scale" not in kinds and random.random() < 0.7:
         kinds.append("scale")
     count = random.randint(9, 16)
-    return sorted(
-        (
-            Fault(
-                20.0 + random.random() * until_ms,
-                random.choice(kinds),
-                random.randrange(1 << 30),
-                random.choice((5.0, 30.0, 120.0, 400.0)) * (0.5 + random.random()),
-            )
-            for _ in range(count)
-        ),
-        key=lambda fault: fault.at_ms,
-    )
+    return sorted((_draw(random, random.choice(kinds), until_ms) for _ in range(count)), key=lambda fault: fault.at_ms)
+
+
+def _draw(random: Random, kind: str, until_ms: float) -> Fault:
+    at_ms = 20.0 + random.random() * until_ms
+    if kind == "drain":
+        at_ms = max(at_ms, 20.0 + until_ms * 0.9)  # late: what it cuts off is not tested
+    length_ms = random.choice((5.0, 30.0, 120.0, 400.0)) * (0.5 + random.random())
+    return Fault(at_ms, kind, random.randrange(1 << 30), length_ms)
 
 
 class Injector:

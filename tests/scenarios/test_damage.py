@@ -60,7 +60,7 @@ def test_when_every_copy_is_damaged_the_flow_stops_and_says_so(begin: Callable[.
     damage(job, newest_only=False)
     until(lambda: job.host.outcome, "the flow to stop", 60)
     assert job.host.outcome == "failed"
-    assert job.host.report == "count/0: every checkpoint is damaged; restore from a savepoint"
+    assert job.host.report == "count/0: none of its checkpoints can be used; restore from a savepoint"
     last: dict[str, int] = {}
     for row in job.result()["counts"].to_pylist():
         assert row["count"] > last.get(row["key"], 0)
