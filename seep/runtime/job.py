@@ -24,7 +24,7 @@ import cloudpickle
 from seep.model.settings import Settings
 from seep.partition.contract import Graph
 from seep.runtime.stores.directory import DirectoryStore
-from seep.runtime.stores.files import Files, escape
+from seep.runtime.stores.files import Files, escape, read_or_none
 from seep.runtime.transport import Transport
 from seep.state.codec import PLAN, DamagedError, decode_value, encode_value
 
@@ -91,7 +91,9 @@ class JobDirectory:
 
     def registered(self) -> dict[str, dict[str, Any]]:
         """By worker: its process id and metrics port. A killed one may still be listed."""
-        cards = [json.loads(path.read_bytes()) for path in sorted((self.path / "workers").glob("*.json"))]
+        # A worker that ends between the listing and the reading takes its card away.
+        found = (read_or_none(path) for path in sorted((self.path / "workers").glob("*.json")))
+        cards = [json.loads(data) for data in found if data is not None]
         return {card["worker"]: card for card in cards}
 
     def _card(self, worker: str) -> Path:
