@@ -40,7 +40,7 @@ format: setup
 	$(BIN)/ruff format .
 
 type: setup
-	$(BIN)/mypy seep operators demo
+	$(BIN)/mypy seep operators demo benchmarks
 
 arch: setup
 	$(BIN)/lint-imports

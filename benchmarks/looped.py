@@ -19,7 +19,8 @@ import pyarrow as pa
 from seep.connectors.contract import Rows
 from seep.model.schema import TIMESTAMP
 
-BLOCK_ROWS = 500_000
+BLOCK_ROWS = 1_000_000
+"""As many as an epoch holds at most, so that reading one copies nothing."""
 SCHEMA = pa.schema([("store", pa.string()), ("at", TIMESTAMP), ("amount", pa.int64())])
 BASE_US = 1_700_000_000_000_000
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from operators.index import Slots, grown
-from operators.kernels import folds
+from operators.kernels import folds, merges
 from seep.model.keyform import Column, column_of
 
 _DECIMAL_LIMIT = 10**38
@@ -23,6 +23,8 @@ class Accumulator:
     """Columns by slot, with a count of the values seen. Subclasses fold and give results."""
 
     dtypes: ClassVar[Mapping[str, Any]] = {"seen": np.int64}
+    exact: ClassVar[bool] = True
+    """Do parts, folded apart and merged in order, always give what one fold of all rows gives?"""
 
     def __init__(self, kind: pa.DataType, output: pa.DataType) -> None:
         self.kind = kind
@@ -44,6 +46,15 @@ class Accumulator:
 
     def fold(self, slots: Slots, column: Column) -> None:
         folds.count_rows(slots, column.validity, column.bit, self.columns["seen"])
+
+    def merge(self, slots: Slots, saved: Mapping[str, pa.Array]) -> None:
+        """Add what another one of this kind has folded (and `save` gave), one entry for each slot."""
+        held = {name: column_of(array) for name, array in saved.items()}
+        self.merge_columns(slots, {name: column.values for name, column in held.items()})
+
+    def merge_columns(self, slots: Slots, parts: Mapping[str, int]) -> None:
+        """`merge`, by the addresses of the columns."""
+        merges.merge_counts(slots, parts["seen"], self.columns["seen"])
 
     def result(self, slots: Slots) -> pa.Array:
         return pa.array(self.columns["seen"][slots])
@@ -67,31 +78,30 @@ class Count(Accumulator):
 
 
 class ExactTotal(Accumulator):
-    """Integers, durations and decimals: a 128-bit total, checked when it is given out."""
+    """Integers and durations: a 128-bit total, checked when it is given out."""
 
     dtypes: ClassVar[Mapping[str, Any]] = {"seen": np.int64, "low": np.uint64, "high": np.int64}
 
     def fold(self, slots: Slots, column: Column) -> None:
         low, high, seen = (self.columns[name] for name in ("low", "high", "seen"))
-        if column.width == 2:
-            burst = folds.total_decimals(slots, column.values, column.validity, column.bit, low, high, seen)
-            if burst >= 0:
-                raise Overflow(int(burst), self.output)
-        else:
-            unsigned = pa.types.is_uint64(self.kind)
-            folds.total_integers(slots, column.values, column.validity, column.bit, unsigned, low, high, seen)
+        unsigned = pa.types.is_uint64(self.kind)
+        folds.total_integers(slots, column.values, column.validity, column.bit, unsigned, low, high, seen)
+
+    def merge_columns(self, slots: Slots, parts: Mapping[str, int]) -> None:
+        low, high, seen = (self.columns[name] for name in ("low", "high", "seen"))
+        merges.merge_totals(slots, parts["seen"], parts["low"], parts["high"], low, high, seen)
 
     def result(self, slots: Slots) -> pa.Array:
         low, high = self.columns["low"][slots], self.columns["high"][slots]
         if pa.types.is_decimal(self.output):
-            return self._decimals(slots, low, high)
+            return self.decimals(slots, low, high)
         values = low.view(np.int64)
         too_big = high != values >> np.int64(63)
         if too_big.any():
             raise Overflow(int(slots[np.argmax(too_big)]), self.output)
         return pa.array(values, pa.int64(), mask=self.missing(slots)).cast(self.output)
 
-    def _decimals(self, slots: Slots, low: Any, high: Any) -> pa.Array:
+    def decimals(self, slots: Slots, low: Any, high: Any) -> pa.Array:
         suspicious = np.flatnonzero((high >= _DECIMAL_LIMIT >> 64) | (high <= -(_DECIMAL_LIMIT >> 64) - 1))
         for position in suspicious:
             if abs((int(high[position]) << 64) + int(low[position])) >= _DECIMAL_LIMIT:
@@ -99,20 +109,57 @@ class ExactTotal(Accumulator):
         return decimal_array(low, high, self.missing(slots), self.output)
 
 
+class DecimalTotal(ExactTotal):
+    """A 192-bit total: only the value that is given out must fit 38 digits, not those on the way to it."""
+
+    dtypes: ClassVar[Mapping[str, Any]] = {**ExactTotal.dtypes, "top": np.int64}
+
+    def fold(self, slots: Slots, column: Column) -> None:
+        low, high, top, seen = (self.columns[name] for name in ("low", "high", "top", "seen"))
+        folds.total_decimals(slots, column.values, column.validity, column.bit, low, high, top, seen)
+
+    def merge_columns(self, slots: Slots, parts: Mapping[str, int]) -> None:
+        low, high, top, seen = (self.columns[name] for name in ("low", "high", "top", "seen"))
+        merges.merge_decimal_totals(
+            slots, parts["seen"], parts["low"], parts["high"], parts["top"], low, high, top, seen
+        )
+
+    def result(self, slots: Slots) -> pa.Array:
+        low, high, top = (self.columns[name][slots] for name in ("low", "high", "top"))
+        too_big = top != high >> np.int64(63)
+        if too_big.any():
+            raise Overflow(int(slots[np.argmax(too_big)]), self.output)
+        return self.decimals(slots, low, high)
+
+
 class ExactMean(ExactTotal):
-    """Of integers and decimals: the exact total, divided once, rounded once."""
+    """Of integers: the exact total, divided once, rounded once."""
 
     def result(self, slots: Slots) -> pa.Array:
         low, high, seen = (self.columns[name][slots] for name in ("low", "high", "seen"))
         missing = seen == 0
-        scale = self.kind.scale if pa.types.is_decimal(self.kind) else 0
         values = low.view(np.int64)
         # A float holds every integer up to 2**53, and the quotient of two such floats is rounded once.
-        easy = (high == values >> np.int64(63)) & (np.abs(values) <= 2**53) & (scale == 0)
+        easy = (high == values >> np.int64(63)) & (np.abs(values) <= 2**53)
         means = np.where(easy, values, 0) / np.where(missing, 1, seen)
         for position in np.flatnonzero(~easy & ~missing):
-            total = (int(high[position]) << 64) + int(low[position])
-            # Python divides integers of any size exactly; a negative scale multiplies.
+            # Python divides integers of any size exactly.
+            means[position] = ((int(high[position]) << 64) + int(low[position])) / int(seen[position])
+        return pa.array(means, mask=missing)
+
+
+class DecimalMean(DecimalTotal):
+    """The same of decimals."""
+
+    def result(self, slots: Slots) -> pa.Array:
+        low, high, top, seen = (self.columns[name][slots] for name in ("low", "high", "top", "seen"))
+        missing = seen == 0
+        means = np.zeros(len(slots))
+        scale = self.kind.scale
+        for position in np.flatnonzero(~missing):
+            middle = int(high.view(np.uint64)[position])
+            total = (int(top[position]) << 128) + (middle << 64) + int(low[position])
+            # A negative scale multiplies.
             means[position] = total * 10 ** max(0, -scale) / (int(seen[position]) * 10 ** max(0, scale))
         return pa.array(means, mask=missing)
 
@@ -120,6 +167,7 @@ class ExactMean(ExactTotal):
 class FloatTotal(Accumulator):
     """A float total, added in row order."""
 
+    exact: ClassVar[bool] = False
     dtypes: ClassVar[Mapping[str, Any]] = {"seen": np.int64, "total": np.float64}
 
     def fold(self, slots: Slots, column: Column) -> None:
@@ -152,6 +200,10 @@ class FloatExtreme(Extreme):
         best, seen = self.columns["best"], self.columns["seen"]
         folds.extreme_floats(slots, column.values, column.validity, column.bit, self.greatest, best, seen)
 
+    def merge_columns(self, slots: Slots, parts: Mapping[str, int]) -> None:
+        best, seen = self.columns["best"], self.columns["seen"]
+        merges.merge_float_extremes(slots, parts["seen"], parts["best"], self.greatest, best, seen)
+
     def result(self, slots: Slots) -> pa.Array:
         return pa.array(self.columns["best"][slots], mask=self.missing(slots)).cast(self.output)
 
@@ -165,6 +217,11 @@ class IntegerExtreme(Extreme):
         best, seen = self.columns["best"], self.columns["seen"]
         unsigned = pa.types.is_uint64(self.kind)
         folds.extreme_integers(slots, column.values, column.validity, column.bit, unsigned, self.greatest, best, seen)
+
+    def merge_columns(self, slots: Slots, parts: Mapping[str, int]) -> None:
+        best, seen = self.columns["best"], self.columns["seen"]
+        unsigned = pa.types.is_uint64(self.kind)
+        merges.merge_integer_extremes(slots, parts["seen"], parts["best"], unsigned, self.greatest, best, seen)
 
     def result(self, slots: Slots) -> pa.Array:
         best, missing = self.columns["best"][slots], self.missing(slots)
@@ -184,6 +241,10 @@ class DecimalExtreme(Extreme):
     def fold(self, slots: Slots, column: Column) -> None:
         low, high, seen = (self.columns[name] for name in ("low", "high", "seen"))
         folds.extreme_decimals(slots, column.values, column.validity, column.bit, self.greatest, low, high, seen)
+
+    def merge_columns(self, slots: Slots, parts: Mapping[str, int]) -> None:
+        low, high, seen = (self.columns[name] for name in ("low", "high", "seen"))
+        merges.merge_decimal_extremes(slots, parts["seen"], parts["low"], parts["high"], self.greatest, low, high, seen)
 
     def result(self, slots: Slots) -> pa.Array:
         low, high = self.columns["low"][slots], self.columns["high"][slots]
@@ -222,6 +283,13 @@ class TextExtreme(Extreme):
             best = self.best[slot]
             if best is None or (text > best if self.greatest else text < best):
                 self.best[slot] = text
+
+    def merge(self, slots: Slots, saved: Mapping[str, pa.Array]) -> None:
+        best, seen = saved["best"], self.columns["seen"]
+        self.fold(slots, column_of(best))
+        # Each text was counted once just now; it stands for as many as its part has seen.
+        more = pa.array(saved["seen"].to_numpy() - best.is_valid().to_numpy(zero_copy_only=False))
+        merges.merge_counts(slots, column_of(more).values, seen)
 
     def result(self, slots: Slots) -> pa.Array:
         return pa.array(self.best[slots].tolist(), pa.binary()).cast(self.output)

@@ -22,11 +22,19 @@ class Aggregate:
     """``emit="update"``: the changes of the Table of aggregates. ``"close"``: all of it, once, when input ends."""
 
     def __init__(
-        self, keys: Sequence[str], schema: pa.Schema, aggregates: Mapping[str, Spec], emit: str = "update"
+        self,
+        keys: Sequence[str],
+        schema: pa.Schema,
+        aggregates: Mapping[str, Spec],
+        emit: str = "update",
+        combined: bool = False,
     ) -> None:
+        """``combined``: what comes in are parts that the senders have folded (`operators.combine`)."""
         if emit not in ("update", "close"):
             raise Misuse(f"aggregate: emit={emit!r}; choose 'update' or 'close'")
         self._groups = Groups(keys, schema, aggregates, timed=False)
+        memory = self._groups.memory
+        self._absorb = memory.merge if combined else memory.fold
         self._updates = emit == "update"
         rows = pa.schema([*self._groups.key_fields, *self._groups.fields])
         self.schema = change_schema(rows) if self._updates else rows
@@ -44,9 +52,9 @@ class Aggregate:
                 slots = self._groups.index.ordered(found.touched)
                 new = np.isin(slots, found.fresh)
                 before = self._groups.results(slots)
-                self._groups.fold(found.slots, record)
+                self._absorb(found.slots, record)
                 return self._changes(slots, new, before)
-            self._groups.fold(found.slots, record)
+            self._absorb(found.slots, record)
         if not self._updates and moment.watermark >= FOREVER > moment.watermark_before:
             slots = self._groups.index.ordered(self._groups.index.all())
             return self._rows(slots, [*self._groups.index.keys(slots), *self._groups.results(slots)])

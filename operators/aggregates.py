@@ -15,6 +15,8 @@ from operators.accumulators import (
     Accumulator,
     Count,
     DecimalExtreme,
+    DecimalMean,
+    DecimalTotal,
     ExactMean,
     ExactTotal,
     FloatExtreme,
@@ -73,7 +75,7 @@ def _sum(kind: pa.DataType, spec: Spec) -> Accumulator | None:
         wide = pa.decimal128(38, 0) if spec.wide else pa.int64()
         return ExactMean(kind, pa.float64()) if mean else ExactTotal(kind, wide)
     if pa.types.is_decimal(kind) and kind.precision <= 38:
-        return ExactMean(kind, pa.float64()) if mean else ExactTotal(kind, pa.decimal128(38, kind.scale))
+        return DecimalMean(kind, pa.float64()) if mean else DecimalTotal(kind, pa.decimal128(38, kind.scale))
     if pa.types.is_duration(kind) and not mean:
         return ExactTotal(kind, pa.duration("us"))
     return None

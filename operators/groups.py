@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 import pyarrow as pa
 
-from operators.accumulators import Count, Overflow
-from operators.aggregates import Spec, evaluate
+from operators.accumulators import Overflow
+from operators.aggregates import Spec
 from operators.index import Found, KeyIndex, Slots, split_deleted, state_table
+from operators.memory import Memory
 from seep.errors import Misuse
 from seep.model.arrow import KEY
 from seep.model.keyspace import check_keys
@@ -30,12 +30,10 @@ class Groups:
         if not aggregates:
             raise Misuse("no aggregate given; name at least one, such as items=count()")
         self.names = list(keys)
-        self.specs = dict(aggregates)
-        self.accumulators = {name: spec.accumulator(schema) for name, spec in aggregates.items()}
+        self.memory = Memory(schema, aggregates)
+        self.accumulators = self.memory.accumulators
         self.index = KeyIndex([schema.field(name).type for name in keys], timed)
-        self._room = 0
-        self._expressions = {n: s.column for n, s in self.specs.items() if isinstance(s.column, pl.Expr)}
-        self._grow()
+        self.memory.grow(self.index.capacity)
 
     @property
     def fields(self) -> list[pa.Field]:
@@ -47,8 +45,7 @@ class Groups:
 
     @property
     def size_bytes(self) -> int:
-        columns = sum(c.nbytes for a in self.accumulators.values() for c in a.columns.values())
-        return int(self.index.size_bytes + columns)
+        return int(self.index.size_bytes + self.memory.size_bytes)
 
     def find(self, record: pa.RecordBatch, times: npt.NDArray[Any] | None = None) -> Found:
         """The entries of these rows, made empty if they are new; `fold` must follow."""
@@ -57,31 +54,9 @@ class Groups:
         return found
 
     def _prepare(self, found: Found) -> None:
-        self._grow()
+        self.memory.grow(self.index.capacity)
         if len(found.fresh):
-            for accumulator in self.accumulators.values():
-                accumulator.clear(found.fresh)
-
-    def _grow(self) -> None:
-        if self._room < self.index.capacity:
-            self._room = self.index.capacity
-            for accumulator in self.accumulators.values():
-                accumulator.grow(self._room)
-
-    def fold(self, slots: Slots, record: pa.RecordBatch) -> None:
-        """Add each row to its entry."""
-        computed = evaluate(record, self._expressions)
-        for name, accumulator in self.accumulators.items():
-            column = self.specs[name].column
-            if column is None:
-                assert isinstance(accumulator, Count)
-                accumulator.add_rows(slots)
-                continue
-            values = record.column(column) if isinstance(column, str) else computed[name]
-            try:
-                accumulator.add(slots, values)
-            except Overflow as problem:
-                raise self._overflow(name, problem) from None
+            self.memory.clear(found.fresh)
 
     def results(self, slots: Slots) -> list[pa.Array]:
         arrays = []
@@ -96,7 +71,7 @@ class Groups:
         key = [array[0].as_py() for array in self.index.keys(np.array([problem.slot], np.int64))]
         shown = ", ".join(f"{name}={value!r}" for name, value in zip(self.names, key, strict=True)) or "all rows"
         advice = "use wide=True" if pa.types.is_integer(self.accumulators[name].output) else "use a smaller scale"
-        return Misuse(f"{name} = {self.specs[name]} {problem} for key {shown}; {advice}")
+        return Misuse(f"{name} = {self.memory.specs[name]} {problem} for key {shown}; {advice}")
 
     def snapshot(self, full: bool) -> pa.RecordBatch:
         def values(slots: Slots) -> dict[str, pa.Array]:

@@ -6,7 +6,7 @@ the operator; the index tells when they must grow and which slots are new.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,14 +14,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from operators.kernels import index as kernel
+from operators.kernels import lookup, order
 from seep.model.arrow import BUCKET, DELETED, KEY
-from seep.model.hashing import hash_rows
-from seep.model.keyform import Rows, decode, encode
+from seep.model.keyform import Column, Rows, column_of, decode, encode
 
 Slots = npt.NDArray[np.int64]
 
 _NO_TIMES = np.empty(0, np.int64)
 _FIRST_SLOTS = 64
+_PLACES = 4
+"""Places in the table for each slot. Many are free, so most searches end at the first: the next one could not be
+foreseen by the processor."""
 _ROWS_AT_ONCE = 32_768
 """A batch is searched in stretches whose words stay in the processor's cache."""
 
@@ -52,14 +55,21 @@ class KeyIndex:
         self._dirty = np.zeros(self.capacity, np.bool_)
         self._saved = np.zeros(self.capacity, np.bool_)
         self._free = np.zeros(self.capacity, np.int64)
-        self._table = np.full(2 * self.capacity, -1, np.int32)
+        self._table = np.full(_PLACES * self.capacity, -1, np.int32)
         self._arena = np.zeros(4 * self.capacity, np.uint64)
-        self._counters = np.zeros(7, np.int64)
+        self._counters = np.zeros(6, np.int64)
         self._stamp = 0
+        self._scratch = (np.empty(0, np.int64), np.empty(0, np.int64))
+        """Lists of slots while a search goes on; kept, since fresh memory costs more than writing them."""
         self._gone: list[tuple[npt.NDArray[np.uint16], pa.Array]] = []
 
     def __len__(self) -> int:
         return int(self._counters[kernel.LIVE])
+
+    @property
+    def numbers(self) -> int:
+        """All slots ever given out are below this."""
+        return int(self._counters[kernel.HIGH_SLOT])
 
     @property
     def size_bytes(self) -> int:
@@ -72,7 +82,11 @@ class KeyIndex:
         for low in range(0, rows, _ROWS_AT_ONCE):
             high = min(rows, low + _ROWS_AT_ONCE)
             part = [column.slice(low, high - low) for column in columns]
-            search.add(low, encode(part, high - low), None if times is None else times[low:high])
+            then = None if times is None else times[low:high]
+            if len(part) == 1 and (shape := column_of(part[0])).width < 0:
+                search.add_text(low, shape, then)
+            else:
+                search.add(low, encode(part, high - low), then)
         return search.found()
 
     def _make_room(self, words: int) -> None:
@@ -89,7 +103,7 @@ class KeyIndex:
             for name in ("times", "buckets", "live", "_entries", "_starts", "_lengths", "_dirty", "_saved", "_free"):
                 setattr(self, name, grown(getattr(self, name), self.capacity))
             self._stamps = grown(self._stamps, self.capacity)
-            self._table = np.full(2 * self.capacity, -1, np.int32)
+            self._table = np.full(_PLACES * self.capacity, -1, np.int32)
             kernel.rebuild(self._table, self._entries, self.live)
 
     def remove(self, slots: Slots) -> None:
@@ -108,12 +122,19 @@ class KeyIndex:
         """By (bucket, time, key bytes): the order in which state is emitted."""
         if len(slots) < 2:
             return slots
-        first = kernel.leading_words(slots, self._starts, self._lengths, self._arena, 0)
-        second = kernel.leading_words(slots, self._starts, self._lengths, self._arena, 1)
-        order = np.lexsort((second, first, self.times[slots], self.buckets[slots]))
-        result = slots[order]
-        kernel.settle_ties(
-            result, self.buckets, self.times, first[order], second[order], self._starts, self._lengths, self._arena
+        first = order.leading_words(slots, self._starts, self._lengths, self._arena, 0)
+        second = order.leading_words(slots, self._starts, self._lengths, self._arena, 1)
+        sequence = np.lexsort((second, first, self.times[slots], self.buckets[slots]))
+        result = slots[sequence]
+        order.settle_ties(
+            result,
+            self.buckets,
+            self.times,
+            first[sequence],
+            second[sequence],
+            self._starts,
+            self._lengths,
+            self._arena,
         )
         return result
 
@@ -158,52 +179,79 @@ class KeyIndex:
 
 
 class _Search:
-    """One search of the index by many rows."""
+    """One search of the index by many rows: look up, enter what was missing, note what was met."""
 
     def __init__(self, index: KeyIndex, rows: int) -> None:
         self._index = index
         self._slots = np.empty(rows, np.int64)
-        self._touched = np.empty(rows, np.int64)
-        self._fresh = np.empty(rows, np.int64)
-        index._counters[kernel.TOUCHED] = index._counters[kernel.FRESH] = 0
+        if len(index._scratch[0]) < rows:
+            index._scratch = (np.empty(rows, np.int64), np.empty(rows, np.int64))
+        self._touched, self._fresh = index._scratch
+        self._met = 0
+        index._counters[kernel.FRESH] = 0
         index._stamp += 1
 
     def add(self, low: int, form: Rows, times: npt.NDArray[np.int64] | None) -> None:
-        index = self._index
-        hashes = hash_rows(*form)
-        slots = self._slots[low : low + len(hashes)]
-        at = 0
-        while True:
-            made = int(index._counters[kernel.FRESH])
-            at = kernel.find_or_insert(
-                at,
-                form.offsets,
-                form.words,
-                hashes,
-                _NO_TIMES if times is None else times,
-                index._table,
-                index._arena,
-                index._entries,
-                index._starts,
-                index._lengths,
-                index.times,
-                index.buckets,
-                index._stamps,
-                index._stamp,
-                index._free,
+        index, given = self._index, _NO_TIMES if times is None else times
+        slots = self._slots[low : low + len(form.offsets) - 1]
+        where = (index._table, index._arena, index._entries, index._starts, index._lengths, index.times)
+        if lookup.look_up(form.offsets, form.words, given, *where, slots):
+            self._insert(
                 slots,
-                self._touched,
-                self._fresh,
-                index._counters,
+                lambda at: kernel.insert(at, form.offsets, form.words, given, *self._memory(slots)),
+                lambda at: int(form.offsets[at + 1] - form.offsets[at]),
             )
-            index.live[self._fresh[made : index._counters[kernel.FRESH]]] = True
-            if at == len(hashes):
-                return
-            index._make_room(int(form.offsets[at + 1] - form.offsets[at]))
+        self._touch(slots)
+
+    def add_text(self, low: int, shape: Column, times: npt.NDArray[np.int64] | None) -> None:
+        """The key is this one column of varying length."""
+        index, given = self._index, _NO_TIMES if times is None else times
+        slots = self._slots[low : low + len(shape.array)]
+        text = (shape.starts, shape.values, np.uint64(shape.tag << 56), shape.validity, shape.bit, given)
+        where = (index._table, index._arena, index._entries, index._starts, index.times)
+        if lookup.look_up_text(*text, *where, slots):
+            self._insert(
+                slots,
+                lambda at: kernel.insert_text(at, *text, *self._memory(slots)),
+                lambda at: 1 + (len(shape.array[at].as_buffer() or b"") + 7) // 8,
+            )
+        self._touch(slots)
+
+    def _insert(self, slots: Slots, insert: Callable[[int], int], words: Callable[[int], int]) -> None:
+        """Enter the missing keys, making room whenever there is none for the ``words`` of a row."""
+        index, at = self._index, 0
+        while at < len(slots):
+            made = int(index._counters[kernel.FRESH])
+            at = insert(at)
+            fresh = self._fresh[made : index._counters[kernel.FRESH]]
+            index.live[fresh] = True
+            index._stamps[fresh] = -1
+            if at < len(slots):
+                index._make_room(words(at))
+
+    def _touch(self, slots: Slots) -> None:
+        index = self._index
+        self._met = lookup.touch(slots, index._stamps, index._stamp, self._touched, self._met)
+
+    def _memory(self, slots: Slots) -> tuple[Any, ...]:
+        index = self._index
+        return (
+            index._table,
+            index._arena,
+            index._entries,
+            index._starts,
+            index._lengths,
+            index.times,
+            index.buckets,
+            index._free,
+            slots,
+            self._fresh,
+            index._counters,
+        )
 
     def found(self) -> Found:
         index = self._index
-        touched = self._touched[: index._counters[kernel.TOUCHED]].copy()
+        touched = self._touched[: self._met].copy()
         fresh = self._fresh[: index._counters[kernel.FRESH]].copy()
         index._saved[fresh] = False
         index._dirty[touched] = True

@@ -21,11 +21,15 @@ class Tally:
     counts: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     touched: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
 
-    def add(self, name: str, buckets: Buckets) -> None:
-        """Count one for each of these buckets."""
+    def add(self, name: str, buckets: Buckets, weights: npt.NDArray[np.int64] | None = None) -> None:
+        """Count one (or its weight) for each of these buckets."""
         if len(buckets) == 0:
             return
         counts = self._of(name)
+        if weights is not None:
+            np.add.at(counts, buckets, weights)
+            self.touched[name][buckets] = True
+            return
         if buckets[0] == buckets[-1] and bool((buckets == buckets[0]).all()):
             counts[buckets[0]] += len(buckets)
             self.touched[name][buckets[0]] = True

@@ -17,7 +17,7 @@ from operators.aggregates import Spec
 from operators.changes import INSERTED, UPDATED, change_column, change_schema, differ
 from operators.groups import TABLE, Groups
 from operators.index import Slots
-from operators.kernels.index import BROKEN, LATE, window_starts
+from operators.kernels.windows import BROKEN, LATE, START, window_starts
 from operators.step import DEAD_LETTERS, Failure, Site, dead_letters
 from operators.tally import Tally
 from seep.errors import Misuse
@@ -47,7 +47,9 @@ class TumblingWindow:
         emit: str = "close",
         by_arrival: bool = False,
         name: str = "window",
+        combined: bool = False,
     ) -> None:
+        """``combined``: what comes in are parts that the senders have folded (`operators.combine`)."""
         if emit not in ("update", "close"):
             raise Misuse(f"window: emit={emit!r}; choose 'close' or 'update'")
         if size_us <= 0:
@@ -55,6 +57,9 @@ class TumblingWindow:
         if not by_arrival and time_column is None:
             raise Misuse("window: the stream has no event time; give its source time=, or use by='arrival'")
         self._groups = Groups(keys, schema, aggregates, timed=True)
+        self._combined = combined
+        memory = self._groups.memory
+        self._absorb = memory.merge if combined else memory.fold
         self._time = None if by_arrival else time_column
         self._size = size_us
         self._offset = offset_us % size_us
@@ -77,7 +82,9 @@ class TumblingWindow:
         if batches:
             batch = ArrowBatch.concat(batches)
             starts, late, broken = self._starts(moment, batch)
-            if late:
+            if late and self._combined:
+                self._tally.add("late", batch.buckets[starts == LATE], _weights(batch)[starts == LATE])
+            elif late:
                 outputs["late"] = batch.chosen(starts == LATE).by_bucket()
                 self._tally.add("late", outputs["late"].buckets)
             if broken:
@@ -94,6 +101,10 @@ class TumblingWindow:
             now = moment.now_ms * 1000
             result[:] = now - (now - self._offset) % self._size
             return result, 0, 0
+        if self._combined:
+            given = batch.record.column(START).to_numpy()
+            late = given + self._size <= moment.watermark_before
+            return np.where(late, LATE, given), int(late.sum()), 0
         shape = column_of(batch.record.column(self._time))
         if shape.width == 0:
             result[:] = BROKEN
@@ -126,12 +137,12 @@ class TumblingWindow:
             earliest = int(self._groups.index.times[found.fresh].min())
             self._earliest_end = min(self._earliest_end, earliest + self._size)
         if not self._updates:
-            self._groups.fold(found.slots, record)
+            self._absorb(found.slots, record)
             return
         slots = self._groups.index.ordered(found.touched)
         new = np.isin(slots, found.fresh)
         before = self._groups.results(slots)
-        self._groups.fold(found.slots, record)
+        self._absorb(found.slots, record)
         after = self._groups.results(slots)
         changed = new | differ(before, after, len(slots))
         if changed.any():
@@ -187,3 +198,9 @@ class TumblingWindow:
     def statistics(self) -> dict[str, int]:
         gauges = {"keys": len(self._groups.index), "state_bytes": self._groups.size_bytes}
         return {**gauges, "late": 0, "errors": 0, **self._tally.totals()}
+
+
+def _weights(batch: ArrowBatch) -> Any:
+    weights = batch.weights
+    assert weights is not None, "parts say of how many rows they are"
+    return weights

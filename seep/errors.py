@@ -40,3 +40,22 @@ class DataLoss(SeepError):
 
 class Bug(SeepError):
     """seep has broken one of its own rules: stop and report."""
+
+
+KINDS = {kind.__name__: kind for kind in (SeepError, Misuse, Retry, Rebuild, Fenced, DataLoss, Bug)}
+
+
+def report_of(error: SeepError, text: str) -> str:
+    """What travels in place of an error that ends a flow: one line that begins with its kind."""
+    kind = next(one.__name__ for one in type(error).__mro__ if one in KINDS.values())
+    return f"{kind}: {' '.join(text.split())}"
+
+
+def error_of(report: str) -> SeepError:
+    """The error that a report stands for; one that names no kind tells of a loss.
+
+    >>> error_of("Misuse: count: no column 'x'")
+    Misuse("count: no column 'x'")
+    """
+    kind, _, text = report.partition(": ")
+    return KINDS[kind](text) if kind in KINDS else DataLoss(report)

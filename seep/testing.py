@@ -19,7 +19,7 @@ from operators.step import DEAD_LETTERS
 from seep.connectors.contract import Rows
 from seep.connectors.memory import MemorySink
 from seep.control.requests import ScaleTo
-from seep.errors import Misuse, SeepError
+from seep.errors import Misuse, SeepError, error_of
 from seep.flow.build import Flow
 from seep.flow.compile import compile_flow, name_vertices
 from seep.flow.dataset import TIME
@@ -204,7 +204,7 @@ class Driver:
         if not self.world.run_until(over, self.world.now_ms + PATIENCE_MS):
             raise SeepError("the flow did not come to rest")
         if self.world.controller.journal.stopping:
-            raise SeepError(self.world.controller.journal.stopping)
+            raise error_of(self.world.controller.journal.stopping)
 
     def _partitions(self) -> list[Any]:
         found: list[Any] = []

@@ -11,37 +11,69 @@ from typing import Any
 
 import numpy as np
 
-from seep.model.hashing import PRIME_1, PRIME_3, Words, compiled, is_valid, load_signed
+from operators.kernels.lookup import (
+    ONE,
+    differing_text,
+    differing_words,
+    digest_of_text,
+    digest_of_words,
+)
+from operators.kernels.windows import BROKEN
+from seep.model.hashing import Words, compiled, is_valid, load_offset, load_word, tail_word, xxh64
 from seep.model.keyspace import BUCKET_SHIFT
 
-LATE = np.int64(-(2**63))
-"""In place of a row's time: its window has closed ..."""
-BROKEN = np.int64(-(2**63) + 1)
-"""... or it has no usable time. Rows with either have no slot (-1)."""
-
-HIGH_SLOT, FREE, ARENA, TOUCHED, FRESH, LIVE, GARBAGE = range(7)
+HIGH_SLOT, FREE, ARENA, FRESH, LIVE, GARBAGE = range(6)
 """Positions in the array of counters."""
 
 
 @compiled
-def mixed(digest: np.uint64, time: np.int64) -> np.uint64:
-    return (digest ^ (np.uint64(time) * PRIME_3)) * PRIME_1
+def _enter(
+    at: Any,
+    digest: np.uint64,
+    time: Any,
+    length: Any,
+    table: Any,
+    arena: Words,
+    entries: Any,
+    starts: Any,
+    lengths: Any,
+    entry_times: Any,
+    free: Any,
+    fresh: Any,
+    counters: Any,
+) -> Any:
+    """A new entry at a free place of the table; its words are still to be written. -1: there is no room."""
+    full = counters[FREE] == 0 and counters[HIGH_SLOT] == entries.shape[0]
+    if full or counters[ARENA] + length > arena.shape[0]:
+        return np.int64(-1)
+    if counters[FREE] > 0:
+        counters[FREE] -= 1
+        slot = free[counters[FREE]]
+    else:
+        slot = counters[HIGH_SLOT]
+        counters[HIGH_SLOT] += 1
+    table[at] = slot
+    entries[slot] = digest
+    entry_times[slot] = time
+    lengths[slot] = length
+    starts[slot] = counters[ARENA]
+    counters[ARENA] += length
+    counters[LIVE] += 1
+    fresh[counters[FRESH]] = slot
+    counters[FRESH] += 1
+    return slot
 
 
 @compiled
-def same_words(left: Words, left_at: int, right: Words, right_at: int, length: int) -> bool:
-    word = 0
-    while word < length and left[left_at + word] == right[right_at + word]:
-        word += 1
-    return word == length
+def _bucket(slot: Any, starts: Any, lengths: Any, arena: Words) -> Any:
+    return xxh64(arena, starts[slot], starts[slot] + lengths[slot]) >> BUCKET_SHIFT
 
 
 @compiled
-def find_or_insert(
+def insert(
     first: int,
     offsets: Any,
     words: Words,
-    hashes: Words,
     times: Any,
     table: Any,
     arena: Words,
@@ -50,66 +82,108 @@ def find_or_insert(
     lengths: Any,
     entry_times: Any,
     buckets: Any,
-    stamps: Any,
-    stamp: int,
     free: Any,
     slots: Any,
-    touched: Any,
     fresh: Any,
     counters: Any,
 ) -> Any:
-    """Give each row its slot, from row ``first`` on; answers the row at which there was no room (or the end)."""
+    """Give each row that has none its slot (but for the late and the broken), from row ``first`` on.
+
+    Answers the row at which there was no room (or the end). A key may be missing in several rows: only the first of
+    them enters it."""
     mask = np.uint64(table.shape[0] - 1)
     timed = times.shape[0] > 0
-    for row in range(first, hashes.shape[0]):
+    rows = slots.shape[0]
+    for row in range(first, rows):
         time = times[row] if timed else np.int64(0)
-        if time <= BROKEN:
-            slots[row] = -1
+        if slots[row] >= 0 or time <= BROKEN:
             continue
         start = offsets[row]
         length = offsets[row + 1] - start
-        digest = mixed(hashes[row], time)
+        digest = digest_of_words(time, words, start, length)
         at = (digest >> np.uint64(20)) & mask
         slot = np.int64(table[at])
         while slot >= 0:
-            if (
-                entries[slot] == digest
-                and entry_times[slot] == time
-                and lengths[slot] == length
-                and same_words(arena, starts[slot], words, start, length)
-            ):
-                break
-            at = (at + np.uint64(1)) & mask
+            if entries[slot] == digest and lengths[slot] == length and entry_times[slot] == time:
+                if differing_words(arena, starts[slot], words, start, length) == 0:
+                    break
+            at = (at + ONE) & mask
             slot = np.int64(table[at])
         if slot < 0:
-            full = counters[FREE] == 0 and counters[HIGH_SLOT] == entries.shape[0]
-            if full or counters[ARENA] + length > arena.shape[0]:
+            slot = _enter(
+                at, digest, time, length, table, arena, entries, starts, lengths, entry_times, free, fresh, counters
+            )
+            if slot < 0:
                 return row
-            if counters[FREE] > 0:
-                counters[FREE] -= 1
-                slot = free[counters[FREE]]
-            else:
-                slot = counters[HIGH_SLOT]
-                counters[HIGH_SLOT] += 1
-            table[at] = slot
-            entries[slot] = digest
-            entry_times[slot] = time
-            buckets[slot] = hashes[row] >> BUCKET_SHIFT
-            lengths[slot] = length
-            starts[slot] = counters[ARENA]
             for word in range(length):
-                arena[counters[ARENA] + word] = words[start + word]
-            counters[ARENA] += length
-            counters[LIVE] += 1
-            fresh[counters[FRESH]] = slot
-            counters[FRESH] += 1
-            stamps[slot] = -1
+                arena[starts[slot] + word] = words[start + word]
+            buckets[slot] = _bucket(slot, starts, lengths, arena)
         slots[row] = slot
-        if stamps[slot] != stamp:
-            stamps[slot] = stamp
-            touched[counters[TOUCHED]] = slot
-            counters[TOUCHED] += 1
-    return hashes.shape[0]
+    return rows
+
+
+@compiled
+def insert_text(
+    first: int,
+    text_starts: int,
+    data: int,
+    tag: np.uint64,
+    validity: int,
+    bit: int,
+    times: Any,
+    table: Any,
+    arena: Words,
+    entries: Any,
+    starts: Any,
+    lengths: Any,
+    entry_times: Any,
+    buckets: Any,
+    free: Any,
+    slots: Any,
+    fresh: Any,
+    counters: Any,
+) -> Any:
+    """The same for one column of texts, read where it lies."""
+    mask = np.uint64(table.shape[0] - 1)
+    timed = times.shape[0] > 0
+    rows = slots.shape[0]
+    for row in range(first, rows):
+        time = times[row] if timed else np.int64(0)
+        if slots[row] >= 0 or time <= BROKEN:
+            continue
+        address = np.int64(data)
+        size = np.int64(0)
+        header = np.uint64(0)
+        if is_valid(validity, bit + row):
+            start = np.int64(load_offset(text_starts + 4 * row))
+            size = np.int64(load_offset(text_starts + 4 * row + 4)) - start
+            address += start
+            header = tag | np.uint64(size)
+        digest = digest_of_text(time, header, address, size)
+        at = (digest >> np.uint64(20)) & mask
+        slot = np.int64(table[at])
+        while slot >= 0:
+            if entries[slot] == digest and entry_times[slot] == time:
+                if differing_text(arena, starts[slot], header, address, size) == 0:
+                    break
+            at = (at + ONE) & mask
+            slot = np.int64(table[at])
+        if slot < 0:
+            length = 1 + ((size + 7) >> 3)
+            slot = _enter(
+                at, digest, time, length, table, arena, entries, starts, lengths, entry_times, free, fresh, counters
+            )
+            if slot < 0:
+                return row
+            begin = starts[slot]
+            arena[begin] = header
+            for word in range(size >> 3):
+                arena[begin + 1 + word] = load_word(address + 8 * word)
+            if size & 7:
+                arena[begin + length - 1] = tail_word(address, size)
+            buckets[slot] = _bucket(slot, starts, lengths, arena)
+        slots[row] = slot
+    return rows
 
 
 @compiled
@@ -181,87 +255,3 @@ def gather_words(slots: Any, starts: Any, lengths: Any, arena: Words, times: Any
             result[at] = np.uint64(times[slot])
             at += 1
     return result
-
-
-@compiled
-def _swapped(word: np.uint64) -> np.uint64:
-    result = np.uint64(0)
-    for _ in range(8):
-        result = (result << np.uint64(8)) | (word & np.uint64(0xFF))
-        word >>= np.uint64(8)
-    return result
-
-
-@compiled
-def leading_words(slots: Any, starts: Any, lengths: Any, arena: Words, which: int) -> Words:
-    """One word of each key, as a number that sorts as its bytes do (0 where the key is shorter)."""
-    result = np.zeros(slots.shape[0], np.uint64)
-    for position in range(slots.shape[0]):
-        slot = slots[position]
-        if which < lengths[slot]:
-            result[position] = _swapped(arena[starts[slot] + which])
-    return result
-
-
-@compiled
-def _before(left: int, right: int, starts: Any, lengths: Any, arena: Words) -> Any:
-    for word in range(min(lengths[left], lengths[right])):
-        one = _swapped(arena[starts[left] + word])
-        other = _swapped(arena[starts[right] + word])
-        if one != other:
-            return one < other
-    return lengths[left] < lengths[right]
-
-
-@compiled
-def settle_ties(
-    slots: Any, buckets: Any, times: Any, first: Words, second: Words, starts: Any, lengths: Any, arena: Words
-) -> None:
-    """Finish a sort by (bucket, time, first two words): runs of equals, few and short, by their whole key."""
-    for position in range(1, slots.shape[0]):
-        slot = slots[position]
-        at = position
-        while (
-            at > 0
-            and buckets[slots[at - 1]] == buckets[slot]
-            and times[slots[at - 1]] == times[slot]
-            and first[at - 1] == first[position]
-            and second[at - 1] == second[position]
-            and _before(slot, slots[at - 1], starts, lengths, arena)
-        ):
-            slots[at] = slots[at - 1]
-            at -= 1
-        slots[at] = slot
-
-
-@compiled
-def window_starts(
-    rows: int, values: int, validity: int, bit: int, size: int, offset: int, watermark: int, limit: int, result: Any
-) -> Any:
-    """The start of each row's window; LATE when it ends by the watermark, BROKEN when its time is null or absurd.
-
-    Answers how many were late and broken.
-    """
-    late = 0
-    broken = 0
-    start = np.int64(0)
-    stop = np.int64(0)
-    for row in range(rows):
-        if not is_valid(validity, bit + row):
-            result[row] = BROKEN
-            broken += 1
-            continue
-        time = load_signed(values + 8 * row)
-        if time <= -limit or time >= limit:
-            result[row] = BROKEN
-            broken += 1
-            continue
-        if time < start or time >= stop:
-            start = time - (time - offset) % size
-            stop = start + size
-        if stop <= watermark:
-            result[row] = LATE
-            late += 1
-        else:
-            result[row] = start
-    return late, broken

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from operators.kernels.index import same_words
+from operators.kernels.lookup import differing_words
 from seep.model.hashing import Positions, Words, compiled
 
 
@@ -18,5 +18,5 @@ def differing_rows(left: Positions, left_words: Words, right: Positions, right_w
     for row in range(rows):
         length = left[row + 1] - left[row]
         same = length == right[row + 1] - right[row]
-        result[row] = not (same and same_words(left_words, left[row], right_words, right[row], length))
+        result[row] = not same or differing_words(left_words, left[row], right_words, right[row], length) != 0
     return result

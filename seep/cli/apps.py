@@ -1,4 +1,7 @@
-"""Verbs on apps, files of Python with a flow in them: run, check, graph, restore."""
+"""Verbs on apps, files of Python with a flow in them: run, check, graph, restore.
+
+What takes seconds to import (columns, compiled loops) is imported by the verb that needs it.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,15 @@ import importlib.util
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from seep.cli.output import Json, show
 from seep.errors import Misuse, SeepError
-from seep.flow.build import Flow
-from seep.flow.check import ERROR
-from seep.flow.check import check as findings_of
-from seep.flow.compile import compile_flow
+
+if TYPE_CHECKING:
+    from seep.flow.build import Flow
 
 App = Annotated[Path, typer.Argument(metavar="APP", help="a Python file with a top-level flow, or build() -> Flow")]
 On = Annotated[str, typer.Option("--on", help="inline, local or spark")]
@@ -27,6 +29,10 @@ def load(path: Path) -> list[Flow]:
     """The flows of an app."""
     if not path.is_file():
         raise Misuse(f"{path} is not a file; give the Python file of an app")
+    import cloudpickle
+
+    from seep.flow.build import Flow
+
     spec = importlib.util.spec_from_file_location("__seep_app__", path)
     if spec is None or spec.loader is None:
         raise Misuse(f"{path} is not a Python file")
@@ -34,8 +40,6 @@ def load(path: Path) -> list[Flow]:
     # By value: workers unpickle the app's functions without having its file.
     sys.modules["__seep_app__"] = module
     sys.path.insert(0, str(path.parent.absolute()))
-    import cloudpickle
-
     cloudpickle.register_pickle_by_value(module)
     try:
         spec.loader.exec_module(module)
@@ -133,6 +137,9 @@ def check(app: App, json: Json = False) -> None:
 
     Example: seep check app.py
     """
+    from seep.flow.check import ERROR
+    from seep.flow.check import check as findings_of
+
     wrong = False
     for flow in load(app):
         found = findings_of(flow)
@@ -148,19 +155,35 @@ def _finding_lines(answer: dict[str, Any]) -> list[str]:
     return lines or [f"{answer['flow']}: ok"]
 
 
-def graph(app: App, json: Json = False) -> None:
+def graph(
+    app: App,
+    plan: Annotated[bool, typer.Option("--plan", help="say what was fused, what is folded early, and why")] = False,
+    json: Json = False,
+) -> None:
     """A flow's physical plan: its nodes and the streams between them, as mermaid.
 
-    Example: seep graph app.py
+    Example: seep graph app.py --plan
     """
+    from seep.flow.compile import compile_flow
+    from seep.flow.explain import explain
+
     for flow in load(app):
-        plan = compile_flow(flow)
-        answer = {
+        made = compile_flow(flow)
+        answer: dict[str, Any] = {
             "flow": flow.name,
-            "nodes": [{"name": n.name, "kind": n.kind} for n in plan.nodes.values()],
-            "edges": [{"name": e.name, "source": e.source, "target": e.target, "port": e.port} for e in plan.edges],
+            "nodes": [{"name": n.name, "kind": n.kind} for n in made.nodes.values()],
+            "edges": [{"name": e.name, "source": e.source, "target": e.target, "port": e.port} for e in made.edges],
         }
-        show([answer], json, _mermaid)
+        if plan:
+            answer["plan"] = explain(made)
+        show([answer], json, _graph_lines)
+
+
+def _graph_lines(answer: dict[str, Any]) -> list[str]:
+    from seep.flow.explain import lines
+
+    # Comments of mermaid: the whole can still be pasted where a picture is wanted.
+    return _mermaid(answer) + [f"%% {line}" for entry in answer.get("plan", ()) for line in lines(entry)]
 
 
 def _mermaid(answer: dict[str, Any]) -> list[str]:

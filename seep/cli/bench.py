@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv as csv_form
 import json as json_form
 import re
 from pathlib import Path
@@ -34,6 +35,9 @@ def bench(
     json: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="write the result here; - prints it")
     ] = None,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", metavar="FILE", help="write settings and figures here, one to a row")
+    ] = None,
     plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="draw what was measured")] = None,
 ) -> None:
     """Measure, and compare the result with an independent one. Exit code 1 when it is not the same.
@@ -53,6 +57,9 @@ def bench(
         Path(json).write_text(json_form.dumps(found, indent=2) + "\n")
     if json != "-":
         _show(outcome)
+    if csv is not None:
+        with csv.open("w", newline="") as file:
+            csv_form.writer(file).writerows([("figure", "value"), ("verified", outcome.verified), *_flat(outcome)])
     if plot is not None:
         draw(plot, f"{outcome.name}, {found['machine']['cores']} cores", outcome.series)
     if not outcome.verified:
@@ -78,6 +85,15 @@ def _with_progress(work: Any) -> Outcome:
     return outcome
 
 
+def _flat(outcome: Outcome) -> list[tuple[str, Any]]:
+    """Settings, then figures, each under one name, such as ``recovery_ms p50``."""
+    found = []
+    for name, value in [*outcome.settings.items(), *outcome.figures.items()]:
+        nested = value.items() if isinstance(value, dict) else [("", value)]
+        found += [(f"{name} {key}".strip(), one) for key, one in nested]
+    return found
+
+
 def _show(outcome: Outcome) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -87,10 +103,8 @@ def _show(outcome: Outcome) -> None:
     table = Table(title=f"{outcome.name}: {'verified' if outcome.verified else 'NOT THE SAME AS THE ORACLE'}")
     table.add_column("figure")
     table.add_column("value", justify="right")
-    for name, value in [*outcome.settings.items(), *outcome.figures.items()]:
-        nested = value.items() if isinstance(value, dict) else [("", value)]
-        for key, one in nested:
-            table.add_row(f"{name} {key}".strip(), f"{one:,}" if isinstance(one, int | float) else str(one))
+    for name, value in _flat(outcome):
+        table.add_row(name, f"{value:,}" if isinstance(value, int | float) else str(value))
     Console().print(table)
     for line in as_text(outcome.series):
         typer.echo(line)

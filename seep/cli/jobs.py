@@ -1,4 +1,4 @@
-"""Verbs on running jobs: ps, scale, kill, savepoint, audit, stop."""
+"""Verbs on running jobs: ps, scale, rebalance, kill, savepoint, audit, stop."""
 
 from __future__ import annotations
 
@@ -39,6 +39,15 @@ def scale(flow: Flow, target: Annotated[str, typer.Argument(metavar="OPERATOR=N"
         raise Misuse(f"{target!r} is not OPERATOR=N, such as store-minute=3")
     answer = client.ask(flow, "POST", "scale", {"operator": operator, "count": int(count)})
     show([answer], json, lambda a: [f"{a['operator']}: {a['count']} partitions asked for"])
+
+
+def rebalance(flow: Flow, operator: Annotated[str, typer.Argument(metavar="OPERATOR")], json: Json = False) -> None:
+    """Give an operator's partitions key ranges of equal load, while it runs; as many as there are.
+
+    Example: seep rebalance sales store-minute
+    """
+    answer = client.ask(flow, "POST", "rebalance", {"operator": operator})
+    show([answer], json, lambda a: [f"{a['operator']}: {'' if a['rebalanced'] else 'not '}rebalanced, {a['why']}"])
 
 
 def kill(flow: Flow, target: Annotated[str, typer.Argument(metavar="OPERATOR/PARTITION")], json: Json = False) -> None:

@@ -1,7 +1,7 @@
 """The entry of the command line: verbs, and what becomes of errors.
 
 Wrong input is one line on standard error and exit code 2, a job that cannot now is exit code 3, a loss or a defect is
-exit code 1; a traceback only with ``--debug``.
+exit code 1, Ctrl-C is 130; a traceback only with ``--debug``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import typer
 from seep.cli import apps, bench, jobs
 from seep.errors import Misuse, Retry, SeepError
 
-app = typer.Typer(name="seep", no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
+app = typer.Typer(
+    name="seep", no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None
+)
 for verb in (
     apps.run,
     apps.check,
@@ -23,6 +25,7 @@ for verb in (
     bench.bench,
     jobs.ps,
     jobs.scale,
+    jobs.rebalance,
     jobs.kill,
     jobs.savepoint,
     jobs.audit,

@@ -37,7 +37,12 @@ class Source(Protocol):
 
     def read(self, split: int, position: Any, until: Any, limit_rows: int, now_ms: int) -> Rows | None:
         """Rows after `position` (None: the start), at most `limit_rows`; or, with `until`, exactly those up to it.
-        Never blocks; None when there is nothing now."""
+        Never blocks; None when there is nothing now.
+
+        A source that knows how far behind it is has a method more: ``behind(split, position, now_ms) -> int | None``,
+        the rows after `position` that could be read now (an estimate will do). One whose input never ends by itself
+        has an attribute ``endless = True``.
+        """
 
 
 Publish = Callable[[int, pa.RecordBatch | None, bool], int]

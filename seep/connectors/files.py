@@ -22,6 +22,7 @@ from seep.model.schema import normalise, physical, schema_of
 
 SAMPLE_ROWS = 1_000
 _PIECE_BYTES = 4 << 20
+_SAMPLE_BYTES = 64 << 10
 _FORMATS = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".txt": "text", ".log": "text"}
 
 
@@ -70,6 +71,25 @@ class FileSource:
     @property
     def splits(self) -> int:
         return len(self.files)
+
+    @property
+    def endless(self) -> bool:
+        return self.follow
+
+    def behind(self, split: int, position: Any, now_ms: int) -> int | None:
+        """Of a text file an estimate, by the length of the rows that come next."""
+        file, start = self.files[split], position or 0
+        if not os.path.exists(file):
+            return None
+        if self._form is None:
+            with pyarrow.parquet.ParquetFile(file) as opened:
+                return int(opened.metadata.num_rows) - start
+        with open(file, "rb") as opened:
+            opened.seek(start)
+            sample = opened.read(_SAMPLE_BYTES)
+        rows = len(row_ends(sample, self._form.quoted))
+        left = os.path.getsize(file) - start
+        return rows if left <= len(sample) else round(left * max(1, rows) / len(sample))
 
     def read(self, split: int, position: Any, until: Any, limit_rows: int, now_ms: int) -> Rows | None:
         if self._form is None:

@@ -20,6 +20,7 @@ from seep.model.schema import infer_schema, normalise, physical, record_of, sche
 
 SPLITS = 8
 BLOCK_ROWS = 1_000
+ENDLESS = 2**62
 
 
 class GeneratorSource:
@@ -73,14 +74,24 @@ class GeneratorSource:
                 return None
         return Rows(self._make(split, start, end), [end, since_ms], end >= total)
 
+    def behind(self, split: int, position: Any, now_ms: int) -> int | None:
+        """Against the pace; without one, against the number of rows."""
+        start, since_ms = position if position is not None else (0, now_ms)
+        there = min(self._released(now_ms - since_ms), self._total(split))
+        return max(0, there - start) if there < ENDLESS else None
+
+    @property
+    def endless(self) -> bool:
+        return self.rows is None
+
     def _released(self, elapsed_ms: int) -> int:
         """Rows a split may have given by now. The first comes at once, and fixes when the pace began."""
-        return 2**62 if self.rate is None else 1 + int(self.rate / SPLITS * elapsed_ms / 1000)
+        return ENDLESS if self.rate is None else 1 + int(self.rate / SPLITS * elapsed_ms / 1000)
 
     def _total(self, split: int) -> int:
         """How many of the numbers below `rows` are this split's."""
         if self.rows is None:
-            return 2**62
+            return ENDLESS
         rounds, rest = divmod(self.rows, SPLITS * BLOCK_ROWS)
         return rounds * BLOCK_ROWS + min(max(rest - split * BLOCK_ROWS, 0), BLOCK_ROWS)
 

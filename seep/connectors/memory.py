@@ -46,6 +46,9 @@ class MemorySource:
             end = until
         return Rows(self._record.slice(start, end - start), end, end >= total)
 
+    def behind(self, split: int, position: Any, now_ms: int) -> int:
+        return int(self._record.num_rows) - (position or 0)
+
 
 class MemorySink:
     """Keeps every row: `seep.run` gives it back as a pyarrow Table under the sink's name."""

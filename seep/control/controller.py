@@ -12,15 +12,17 @@ from collections.abc import Callable
 from dataclasses import replace as with_fields
 
 from seep.control import planner
+from seep.control.deaths import Deaths
+from seep.control.leftovers import leftovers
 from seep.control.placement import idle, place
-from seep.control.requests import Request, ScaleTo, StopFlow, WorkerLost
+from seep.control.requests import Rebalance, Request, ScaleTo, StopFlow, WorkerLost
 from seep.control.scaling import begin_request
 from seep.control.steps import Known, next_step
-from seep.model.ids import FOREVER, Generation, PartitionId
+from seep.model.ids import Generation, PartitionId
 from seep.model.settings import Settings
 from seep.partition.contract import Graph
+from seep.partition.worker import LOST
 from seep.protocol.effects import (
-    DropCheckpoints,
     Effect,
     FenceStore,
     FindCheckpoint,
@@ -35,15 +37,19 @@ from seep.protocol.messages import Hello, Plan, Report, Status
 
 SLOT_WAIT_MS = 2_000.0
 TRIES = 5
-HOPELESS = 25
-"""Deaths of one partition without progress after which the flow stops with a report."""
 DRAIN = "drain"
 """The flow is being stopped by ending its input: until it has ended it is still recovered and changed."""
 
 
 class Controller:
     def __init__(
-        self, graph: Graph, settings: Settings, workers: int = 2, parts: int = 1, first: Journal | None = None
+        self,
+        graph: Graph,
+        settings: Settings,
+        workers: int = 2,
+        parts: int = 1,
+        first: Journal | None = None,
+        resumes: bool = False,
     ):
         self.graph = graph
         self.settings = settings
@@ -54,20 +60,23 @@ class Controller:
         self.journal = Journal()
         self.wanted: Journal | None = None
         """The change that is being written."""
+        self.unsure_ms: float | None = None
+        """Its write failed: when to ask whether it happened."""
         self.heard: dict[str, float] = {}
         self.statuses: dict[PartitionId, Status] = {}
         self.requests: deque[Request] = deque()
         self.since: dict[int, float] = {}
         self.tries: dict[str, int] = {}
         self.slot_since: dict[PartitionId, float] = {}
-        self.restarts: dict[PartitionId, tuple[int, int]] = {}
-        """The epoch a partition had reached, and how often it died there."""
+        self.deaths = Deaths()
         self.lost_parts: dict[PartitionId, Generation] = {}
+        self.resumes = resumes
+        """This flow has run before: a store without its journal has lost it."""
+        self.lost = False
         self.deposed = False
         self.finished = False
         self.decisions: deque[tuple[float, str]] = deque(maxlen=1000)
         self.now_ms = 0.0
-        self.pushed_ms = -1e18
         self.ticked_ms: float | None = None
         self.want = -1
         self.effects: list[Effect] = []
@@ -104,8 +113,11 @@ class Controller:
         if slept:
             # We were the ones asleep: nobody else's silence counts.
             self.heard = dict.fromkeys(self.heard, now_ms)
-        if not self.journal.version and not self._waiting and not self.deposed:
+        if not self.journal.version and not self._waiting and self.wanted is None and not self.deposed:
             self._call(ReadJournal, self._read)
+        if self.unsure_ms is not None and now_ms >= self.unsure_ms:
+            self.unsure_ms = None
+            self._call(ReadJournal, self._swapped_or_not)
         for worker in [w for w, ms in self.heard.items() if now_ms - ms > self.settings.suspect_ms]:
             del self.heard[worker]
             self._note(f"worker {worker} silent for {self.settings.suspect_ms:.0f} ms")
@@ -145,7 +157,9 @@ class Controller:
         if reply.error:
             return
         found: Journal | None = reply.value
-        if found is None:
+        if found is None and self.resumes:
+            self._lose()
+        elif found is None:
             self._swap(0, self.first or planner.first_journal(self.graph))
         else:
             for entry in found.entries.values():
@@ -167,9 +181,8 @@ class Controller:
         wanted, self.wanted = self.wanted, None
         assert wanted is not None
         if reply.error:
-            # It may have worked or not: ask.
-            self.wanted = wanted
-            self._call(ReadJournal, self._swapped_or_not)
+            # It may have worked or not: ask, at the next tick.
+            self.wanted, self.unsure_ms = wanted, self.now_ms
         else:
             self._settle(wanted, reply.value)
 
@@ -177,14 +190,22 @@ class Controller:
         wanted, self.wanted = self.wanted, None
         assert wanted is not None
         if reply.error:
-            self.wanted = wanted
-            self._call(ReadJournal, self._swapped_or_not)
-        elif reply.value is not None:
+            self.wanted, self.unsure_ms = wanted, self.now_ms + self.settings.retry_ms
+        elif reply.value is not None or self.journal.version:
             self._settle(wanted, reply.value)
 
-    def _settle(self, wanted: Journal, stored: Journal) -> None:
-        if (stored.version, stored.term) == (wanted.version, wanted.term):
-            self._drop_checkpoints(self.journal, stored)
+    def _lose(self) -> None:
+        """There was a journal. What is not in the store cannot be gone on from: say so to all, and write no more."""
+        self.lost = True
+        self._note(LOST)
+        self.journal = with_fields(self.journal, version=self.journal.version + 1, stopping=LOST)
+        self._push_all()
+
+    def _settle(self, wanted: Journal, stored: Journal | None) -> None:
+        if stored is None:
+            self._lose()
+        elif (stored.version, stored.term) == (wanted.version, wanted.term):
+            self.effects.extend(leftovers(self.graph, self.journal, stored))
             self.journal = stored
             self.statuses = {p: s for p, s in self.statuses.items() if p in stored.entries}
             self._push_all()
@@ -193,20 +214,11 @@ class Controller:
             self._note(f"a controller of term {stored.term} has taken over")
         # else: our write did not happen; the next reconciliation decides again.
 
-    def _drop_checkpoints(self, before: Journal, after: Journal) -> None:
-        def used(journal: Journal) -> set[PartitionId]:
-            return set(journal.entries) | {p for e in journal.entries.values() for p, _ in e.base}
-
-        for partition in sorted(used(before) - used(after)):
-            if self.graph.nodes[partition.operator].kind == "operator":
-                self.effects.append(DropCheckpoints(partition, Generation(after.term, FOREVER), FOREVER))
-
     def _push(self, worker: str) -> None:
         if self.journal.version and not self.deposed:
             self.effects.append(Send(worker, Plan(self.journal)))
 
     def _push_all(self) -> None:
-        self.pushed_ms = self.now_ms
         for worker in sorted(self.heard):
             self._push(worker)
 
@@ -214,7 +226,7 @@ class Controller:
 
     def _reconcile(self) -> None:
         """Take the next steps there are; one compare-and-set at a time."""
-        if self.deposed or self.wanted is not None or not self.journal.version:
+        if self.deposed or self.lost or self.wanted is not None or not self.journal.version:
             return
         journal = self._stop_on_failure(self.journal)
         if journal.stopping in ("", DRAIN):
@@ -256,8 +268,9 @@ class Controller:
         """A Replace that a fault made fail was asked for by somebody: begin it anew, a few times."""
         tries = self.tries[replace.operator] = self.tries.get(replace.operator, 0) + 1
         if tries <= TRIES:
-            count = len(journal.live(replace.operator)) - len(replace.old) + len(replace.ranges)
-            self.requests.append(ScaleTo(replace.operator, count))
+            more = len(replace.ranges) - len(replace.old)
+            count = len(journal.live(replace.operator)) + more
+            self.requests.append(ScaleTo(replace.operator, count) if more else Rebalance(replace.operator))
 
     def _place(self, journal: Journal) -> Journal:
         """Give every partition without a live worker a new one: that is recovery."""
@@ -276,26 +289,16 @@ class Controller:
             if not free and self._may_wait(partition):
                 continue
             journal = planner.restart(journal, partition, place(journal, partition, free or candidates))
-            if entry.worker and self._hopeless(partition):
-                where = f"at epoch {self.restarts[partition][0]}"
-                return with_fields(
-                    journal, stopping=f"{partition} died {HOPELESS} times {where}; see the workers' logs"
-                )
             if entry.worker:
+                hopeless = self.deaths.note(partition, self.statuses.get(partition))
+                if hopeless:
+                    return with_fields(journal, stopping=hopeless)
                 self._note(f"{partition} restarts on {journal.entries[partition].worker}")
         return journal
 
     def _may_wait(self, partition: PartitionId) -> bool:
         """A shadow that loads its state beside a live partition would hold it up: its own slot is worth a wait."""
         return self.now_ms - self.slot_since.setdefault(partition, self.now_ms) < SLOT_WAIT_MS
-
-    def _hopeless(self, partition: PartitionId) -> bool:
-        """Does it die again and again without getting any further?"""
-        status = self.statuses.get(partition)
-        epoch = status.epoch if status is not None else -1
-        known, count = self.restarts.get(partition, (-1, 0))
-        self.restarts[partition] = (max(epoch, known), 1 if epoch > known else count + 1)
-        return self.restarts[partition][1] >= HOPELESS
 
     def _is_fenced(self, partition: PartitionId) -> bool:
         status = self._status(partition)
@@ -316,7 +319,7 @@ class Controller:
             return False
         if partition in self.lost_parts:
             return True
-        generation = Generation(self.journal.term, self.journal.next_generation)
+        generation, version = Generation(self.journal.term, self.journal.next_generation), self.journal.version
         self.lost_parts[partition] = generation
 
         def fenced(reply: StoreReply) -> None:
@@ -340,7 +343,7 @@ class Controller:
                     journal = planner.restart(journal, partition, place(journal, partition, self.heard))
             self._change(journal)
 
-        self._call(lambda token: FenceStore(token, partition, generation), fenced)
+        self._call(lambda token: FenceStore(token, partition, generation, version), fenced)
         return True
 
     def _step(self, journal: Journal) -> Journal:

@@ -10,7 +10,7 @@ Replace in four changes, each a compare-and-set, each safe to stop after:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace as with_fields
 
 from seep.model.ids import EVERYTHING, FOREVER, Generation, KeyRange, PartitionId
@@ -126,25 +126,6 @@ def free_base(journal: Journal, partition: PartitionId) -> Journal:
     """It has checkpoints of its own: what it started from may go."""
     entry = with_fields(journal.entries[partition], base=())
     return with_fields(journal, entries={**journal.entries, partition: entry})
-
-
-def plan_scale(live: Sequence[Entry], count: int) -> tuple[list[PartitionId], list[KeyRange]]:
-    """Which partitions to replace, and by which ranges, to get to this many: split the widest, merge the narrowest."""
-    ranges = [[entry.key_range] for entry in live]
-    groups = [[entry.partition] for entry in live]
-    while sum(map(len, ranges)) < count:
-        widest = max(range(len(ranges)), key=lambda i: (ranges[i][0].size, -i) if len(groups[i]) == 1 else (0, 0))
-        whole = KeyRange(ranges[widest][0].low, ranges[widest][-1].high)
-        if len(ranges[widest]) >= whole.size:
-            break
-        ranges[widest] = list(whole.split(len(ranges[widest]) + 1))
-    while len(ranges) > max(1, count):
-        narrow = min(range(len(ranges) - 1), key=lambda i: (ranges[i + 1][0].high - ranges[i][0].low, i))
-        ranges[narrow] = [KeyRange(ranges[narrow][0].low, ranges[narrow + 1][0].high)]
-        groups[narrow] += groups[narrow + 1]
-        del ranges[narrow + 1], groups[narrow + 1]
-    changed = [i for i in range(len(ranges)) if len(ranges[i]) > 1 or len(groups[i]) > 1]
-    return [p for i in changed for p in groups[i]], [r for i in changed for r in ranges[i]]
 
 
 def _swap(journal: Journal, old: Replace, new: Replace) -> Journal:

@@ -14,6 +14,13 @@ class ScaleTo:
 
 
 @dataclass(frozen=True, slots=True)
+class Rebalance:
+    """Give the operator's partitions key ranges of equal load, if that gains something."""
+
+    operator: str
+
+
+@dataclass(frozen=True, slots=True)
 class FixEpoch:
     """Have every operator partition keep a checkpoint of one and the same epoch (a savepoint, a consistent read)."""
 
@@ -39,4 +46,4 @@ class WorkerLost:
     worker: str
 
 
-Request = ScaleTo | FixEpoch | ReleaseEpoch | StopFlow
+Request = ScaleTo | Rebalance | FixEpoch | ReleaseEpoch | StopFlow

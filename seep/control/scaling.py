@@ -1,21 +1,22 @@
-"""What was asked for, as the first step of a Replace: how an operator gets to another number of partitions."""
+"""What was asked for, as the first step of a Replace: another number of partitions, or other ranges."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from seep.control import planner
-from seep.control.requests import FixEpoch, ReleaseEpoch, ScaleTo
-from seep.model.ids import PartitionId
+from seep.control.balance import Loads, plan_rebalance, plan_scale
+from seep.control.requests import FixEpoch, Rebalance, ReleaseEpoch, ScaleTo
+from seep.model.ids import KeyRange, PartitionId
 from seep.partition.contract import Graph
-from seep.protocol.journal import LIVE, Journal
+from seep.protocol.journal import LIVE, Entry, Journal
 from seep.protocol.messages import Status
 
 Statuses = Mapping[PartitionId, Status]
 
 
 def begin_request(
-    graph: Graph, journal: Journal, statuses: Statuses, request: ScaleTo | FixEpoch | ReleaseEpoch
+    graph: Graph, journal: Journal, statuses: Statuses, request: ScaleTo | Rebalance | FixEpoch | ReleaseEpoch
 ) -> tuple[Journal | None, str]:
     """The journal with the request begun (None: not yet), and what to note of it."""
     match request:
@@ -26,6 +27,8 @@ def begin_request(
             return _fix_epoch(graph, journal, statuses), ""
         case ScaleTo():
             return _scale(graph, journal, statuses, request)
+        case Rebalance():
+            return _rebalance(graph, journal, statuses, request)
 
 
 def _fix_epoch(graph: Graph, journal: Journal, statuses: Statuses) -> Journal | None:
@@ -38,14 +41,47 @@ def _fix_epoch(graph: Graph, journal: Journal, statuses: Statuses) -> Journal | 
 
 def _scale(graph: Graph, journal: Journal, statuses: Statuses, request: ScaleTo) -> tuple[Journal | None, str]:
     live = journal.live(request.operator)
-    busy = any(r.operator in (request.operator, "") for r in journal.replaces)
-    if busy or not live or any(e.partition not in statuses for e in live):
+    if not _may_begin(journal, statuses, request.operator, live):
         return None, ""
-    old, ranges = planner.plan_scale(live, max(1, request.count))
+    old, ranges = plan_scale(live, max(1, request.count), loads_of(statuses))
     if not old:
         return journal, ""
-    handover = graph.nodes[request.operator].kind != "operator"
-    merges = any(sum(e.key_range.overlaps(r) for e in live) > 1 for r in ranges)
-    at = 2 + max(statuses[p].epoch for p in old) if merges and not handover else 0
-    begun = planner.begin(journal, request.operator, old, ranges, at, handover)
+    begun = _begin(graph, journal, statuses, request.operator, old, ranges)
     return begun, f"{request.operator}: {len(live)} -> {request.count} partitions"
+
+
+def _rebalance(graph: Graph, journal: Journal, statuses: Statuses, request: Rebalance) -> tuple[Journal | None, str]:
+    live = journal.live(request.operator)
+    if not _may_begin(journal, statuses, request.operator, live):
+        return None, ""
+    ranges, why = plan_rebalance(live, loads_of(statuses))
+    if not ranges:
+        return journal, f"{request.operator}: not rebalanced, {why}"
+    kept = {entry.key_range for entry in live} & set(ranges)
+    old = [entry.partition for entry in live if entry.key_range not in kept]
+    ranges = [key_range for key_range in ranges if key_range not in kept]
+    return _begin(graph, journal, statuses, request.operator, old, ranges), f"{request.operator}: rebalanced, {why}"
+
+
+def loads_of(statuses: Statuses) -> Loads:
+    return {partition: status.load for partition, status in statuses.items() if status.load}
+
+
+def _may_begin(journal: Journal, statuses: Statuses, operator: str, live: Sequence[Entry]) -> bool:
+    """One Replace of an operator at a time, and only from what is known to run."""
+    busy = any(r.operator in (operator, "") for r in journal.replaces)
+    return bool(live) and not busy and all(e.partition in statuses for e in live)
+
+
+def _begin(
+    graph: Graph,
+    journal: Journal,
+    statuses: Statuses,
+    operator: str,
+    old: Sequence[PartitionId],
+    ranges: Sequence[KeyRange],
+) -> Journal:
+    handover = graph.nodes[operator].kind != "operator"
+    merges = any(sum(journal.entries[p].key_range.overlaps(r) for p in old) > 1 for r in ranges)
+    at = 2 + max(statuses[p].epoch for p in old) if merges and not handover else 0
+    return planner.begin(journal, operator, old, ranges, at, handover)

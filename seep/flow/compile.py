@@ -5,10 +5,12 @@ into ports.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 from seep.errors import Misuse
 from seep.flow.build import Flow
+from seep.flow.combining import Sending, sending
 from seep.flow.fused import LogicPlan, Route, Tail, Tails
 from seep.flow.intake import IntakePlan
 from seep.flow.logical import After, Chain, Vertex, chains
@@ -21,21 +23,28 @@ def compile_flow(flow: Flow) -> Graph:
     if not any(vertex.kind == "source" for vertex in flow.vertices):
         raise Misuse(f"{flow.place}: the flow {flow.name!r} has no source")
     names = name_vertices(flow)
+    used: dict[Vertex, set[str]] = {vertex: set() for vertex in flow.vertices}
+    ways = {vertex: [tuple(chains(given.lineage)) for given in vertex.inputs] for vertex in flow.vertices}
+    all_ways = {vertex: list(chain.from_iterable(found)) for vertex, found in ways.items()}
+    for way in chain.from_iterable(all_ways.values()):
+        used[way.tap.vertex].add(way.tap.output)
+    plans = {vertex: sending(vertex, all_ways[vertex], used[vertex]) for vertex in flow.vertices}
     edges: list[Edge] = []
     ends: dict[Vertex, list[tuple[Chain, Route]]] = {vertex: [] for vertex in flow.vertices}
     ports: dict[Vertex, tuple[int, ...]] = {}
-    for vertex in flow.vertices:
+    for vertex, plan in plans.items():
         numbers: list[int] = []
-        for number, given in enumerate(vertex.inputs):
-            for chain in chains(given.lineage):
-                sender, target, port = names[chain.tap.vertex], names[vertex], len(numbers)
+        for number, (given, found) in enumerate(zip(vertex.inputs, ways[vertex], strict=True)):
+            schema = given.schema if plan.schema is None else plan.schema
+            for way in found:
+                sender, target, port = names[way.tap.vertex], names[vertex], len(numbers)
                 edge = Edge(f"{sender}->{target}:{port}", sender, target, port)
                 edges.append(edge)
-                ends[chain.tap.vertex].append((chain, Route(edge.name, given.keys, given.schema)))
+                ends[way.tap.vertex].append((way, Route(edge.name, given.keys, schema, plan.combine)))
                 numbers.append(number)
         ports[vertex] = tuple(numbers)
     nodes = {
-        names[vertex]: _node(names[vertex], vertex, ports[vertex], tails_of(names[vertex], ends[vertex]))
+        names[vertex]: _node(names[vertex], vertex, plans[vertex], ports[vertex], tails_of(names[vertex], ends[vertex]))
         for vertex in flow.vertices
     }
     order = {name: at for at, name in enumerate(nodes)}
@@ -60,8 +69,8 @@ def name_vertices(flow: Flow) -> dict[Vertex, str]:
 def tails_of(name: str, ends: Iterable[tuple[Chain, Route]]) -> Tails:
     """The tree of steps behind a node: chains with a common beginning share it."""
     by_output: dict[str, list[tuple[tuple[After, ...], Route]]] = {}
-    for chain, route in ends:
-        by_output.setdefault(chain.tap.output, []).append((chain.stages, route))
+    for way, route in ends:
+        by_output.setdefault(way.tap.output, []).append((way.stages, route))
     return {output: _branches(name, rest) for output, rest in by_output.items()}
 
 
@@ -80,7 +89,7 @@ def _branches(name: str, rest: list[tuple[tuple[After, ...], Route]]) -> tuple[T
     return tuple(found)
 
 
-def _node(name: str, vertex: Vertex, ports: tuple[int, ...], tails: Tails) -> Node:
+def _node(name: str, vertex: Vertex, plan: Sending, ports: tuple[int, ...], tails: Tails) -> Node:
     make: Any
     settings = {"verb": vertex.verb, **vertex.settings}
     if vertex.kind == "source":
@@ -95,5 +104,5 @@ def _node(name: str, vertex: Vertex, ports: tuple[int, ...], tails: Tails) -> No
     elif vertex.kind == "sink":
         make = OutletPlan(name, vertex.make, settings["schema"])
     else:
-        make = LogicPlan(name, vertex.make, ports, tails)
+        make = LogicPlan(name, plan.make, ports, tails, plan.combine, plan.reason)
     return Node(name, vertex.kind, make, vertex.start, vertex.minimum, vertex.maximum, settings)

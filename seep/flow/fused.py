@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from operators.combine import Combine, Combiner
 from operators.step import DEAD_LETTERS, Failure, Site, Step, dead_letters
 from operators.tally import Tally
 from seep.model.arrow import ArrowBatch, ArrowState
@@ -42,6 +43,8 @@ class Route:
     edge: str
     keys: tuple[str, ...] | None
     schema: pa.Schema
+    combine: Combine | None = None
+    """The rows are folded before they travel."""
 
     def turn(self, batch: ArrowBatch) -> ArrowBatch:
         record = batch.record
@@ -72,6 +75,8 @@ class Runner:
     name: str
     tails: Tails
     unclaimed: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=UNCLAIMED))
+    _combiners: dict[str, Combiner] = field(default_factory=dict)
+    """By edge, made when its first rows come."""
 
     def run(self, outputs: Mapping[str, ArrowBatch], site: Site) -> dict[str, ArrowBatch]:
         """By edge: the rows that have come to its end."""
@@ -90,10 +95,17 @@ class Runner:
             for follower in after.get(name, ()):
                 if isinstance(follower, Route):
                     site.tally.add(OUT + follower.edge, batch.buckets)
-                    edges[follower.edge] = follower.turn(batch)
+                    edges[follower.edge] = self._turn(follower, batch)
                 else:
                     site.operator = follower.name
                     self._follow(follower.after, follower.step.run(batch, site), site, edges)
+
+    def _turn(self, route: Route, batch: ArrowBatch) -> ArrowBatch:
+        if route.combine is None:
+            return route.turn(batch)
+        if route.edge not in self._combiners:
+            self._combiners[route.edge] = Combiner(route.combine)
+        return self._combiners[route.edge].fold(batch.record)
 
     def take_unclaimed(self) -> list[dict[str, Any]]:
         """Dead letters that no stream takes, since the last call."""
@@ -112,7 +124,7 @@ class FusedLogic:
 
     def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
         for port, batch in inputs:
-            self._tally.add(f"{IN}{port}", batch.buckets)
+            self._tally.add(f"{IN}{port}", batch.buckets, batch.weights)
         outputs = self.head.take(moment, inputs)
         site = Site(self.runner.name, moment.epoch, self._tally)
         errors = outputs.get("errors")
@@ -155,6 +167,10 @@ class LogicPlan:
     head: Callable[[str, tuple[int, ...]], Any]
     ports: tuple[int, ...]
     tails: Tails
+    combine: Combine | None = None
+    """The senders fold the rows."""
+    reason: str = ""
+    """Why they do not, where they could be asked to."""
 
     def __call__(self) -> FusedLogic:
         return FusedLogic(self.name, self.head(self.name, self.ports), self.tails)
@@ -168,7 +184,10 @@ class LogicPlan:
         if "schema" not in given or any(isinstance(s.column, pl.Expr) for s in given.get("aggregates", {}).values()):
             return
         head, record = self.head(self.name, self.ports), _two_rows(physical(given["schema"]))
-        batch = ArrowBatch(record, buckets_of(record, given["keys"]))
+        if self.combine is None:
+            batch = ArrowBatch(record, buckets_of(record, given["keys"]))
+        else:
+            batch = Combiner(self.combine).fold(record)
         if given.get("deleted") is None:
             for epoch, watermark in ((1, BEGINNING), (2, FOREVER)):
                 found = head.take(Moment(epoch, 0, BEGINNING, watermark), [(0, batch), (0, batch)])
@@ -180,13 +199,17 @@ class LogicPlan:
 
 
 def _two_rows(schema: pa.Schema) -> pa.RecordBatch:
-    columns = []
-    for kind in schema.types:
+    return pa.RecordBatch.from_arrays([_two_values(kind) for kind in schema.types], schema=schema)
+
+
+def _two_values(kind: pa.DataType) -> pa.Array:
+    """Not null where there is a way to make them: an event time never is."""
+    for number in (pa.int64(), pa.int32()):
         try:
-            columns.append(pa.array([1, 2], pa.int32()).cast(kind))
+            return pa.array([1, 2], number).cast(kind)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            columns.append(pa.nulls(2, kind))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+            continue
+    return pa.nulls(2, kind)
 
 
 def constant(bucket: int, rows: int) -> Any:

@@ -34,6 +34,7 @@ class SourceIntake:
 
     def __init__(self, plan: IntakePlan) -> None:
         self.plan = plan
+        self.epoch = 0
         self.runner = Runner(plan.name, plan.tails)
         self._origins = [key_range.low for key_range in split_buckets(plan.connector.splits)]
 
@@ -54,7 +55,7 @@ class SourceIntake:
         if found is None:
             return None
         origin = self._origins[split]
-        site = Site(self.plan.name, None, Tally())
+        site = Site(self.plan.name, self.epoch, Tally())
         outputs = {"out": ArrowBatch(found.record, constant(origin, found.record.num_rows))}
         if found.refused:
             outputs["errors"] = self._refused(found, split, origin)
@@ -63,13 +64,19 @@ class SourceIntake:
         rows = found.record.num_rows + len(found.refused)
         return Reading(edges, found.position, rows, site.event_time, found.ended, site.tally.totals())
 
+    def behind(self, split: int, position: Any, now_ms: int) -> int | None:
+        """Rows after `position` that could be read now; None when the connector cannot say."""
+        ask = getattr(self.plan.connector, "behind", None)
+        rows: int | None = ask(split, position, now_ms) if ask is not None else None
+        return rows
+
     def _refused(self, found: Rows, split: int, origin: int) -> ArrowBatch:
         count = len(found.refused)
         columns = [
             [text for text, _ in found.refused],
             [reason for _, reason in found.refused],
             [self.plan.name] * count,
-            [None] * count,
+            [self.epoch] * count,
             [f"{split}:{found.position}"] * count,
         ]
         arrays = [pa.array(column, kind) for column, kind in zip(columns, DEAD_LETTERS.types, strict=True)]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seep.model.hashing import PRIME_5, fold_fixed, fold_variable, sum_digests
-from seep.model.ids import EVERYTHING, KeyRange
+from seep.model.ids import EVERYTHING, GROUP_BUCKETS, KeyRange
 from seep.model.keyform import column_of
 
 Buckets = npt.NDArray[np.uint16]
@@ -22,6 +22,12 @@ KEY = "__key"
 """... a key that identifies the entry inside its table in this one (binary) ..."""
 DELETED = "__deleted"
 """... and, in increments, whether the entry is gone (bool)."""
+
+ROWS = "__rows"
+"""Rows that were folded together before they travelled say in this column of how many each is made (int64)."""
+
+SAMPLE_ROWS = 8_192
+"""Of a larger batch only about so many rows are looked at to see where the load is."""
 
 CHANGE = "change"
 """The last column of a Table's change stream (string), with one of these values."""
@@ -45,6 +51,17 @@ class ArrowBatch:
     @property
     def rows(self) -> int:
         return int(self.record.num_rows)
+
+    @property
+    def weights(self) -> npt.NDArray[np.int64] | None:
+        """Of how many rows of the flow each row is made; None: of itself."""
+        at = self.record.schema.get_field_index(ROWS)
+        return None if at < 0 else np.asarray(self.record.column(at).to_numpy())
+
+    @property
+    def weight(self) -> int:
+        weights = self.weights
+        return self.rows if weights is None else int(weights.sum())
 
     @property
     def size_bytes(self) -> int:
@@ -84,6 +101,12 @@ class ArrowBatch:
             ArrowBatch(self.record.slice(at, limit_rows), self.buckets[at : at + limit_rows])
             for at in range(0, self.rows, limit_rows)
         ]
+
+    def by_group(self) -> dict[int, int]:
+        step = 1 + self.rows // SAMPLE_ROWS
+        counts = np.bincount(self.buckets[::step] // np.uint16(GROUP_BUCKETS))
+        groups = np.flatnonzero(counts)
+        return dict(zip(groups.tolist(), (counts[groups] * step).tolist(), strict=True))
 
     def digest(self) -> int:
         """Made of the rows' values, not of their buffers: slices, null slots and dictionaries do not show."""

@@ -6,7 +6,7 @@ light lists (`seep.sim`), and workers run it on Arrow columns (`seep.model.arrow
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from seep.model.ids import KeyRange
@@ -19,6 +19,10 @@ class Batch(Protocol):
     def rows(self) -> int: ...
 
     @property
+    def weight(self) -> int:
+        """Of how many rows of the flow these are made: a sender may have folded some together."""
+
+    @property
     def size_bytes(self) -> int: ...
 
     def part(self, key_range: KeyRange) -> Batch:
@@ -29,6 +33,9 @@ class Batch(Protocol):
 
     def concat(self, batches: Sequence[Any]) -> Any:
         """These batches, one after the other (self only picks the kind of batch)."""
+
+    def by_group(self) -> Mapping[int, int]:
+        """About how many rows go to each group of GROUP_BUCKETS buckets; groups without any are absent."""
 
     def digest(self) -> int:
         """An order-free sum over the rows (modulo 2**64): parts of a batch add up to its digest."""

@@ -29,3 +29,5 @@ class Progress:
     """Of the sender's whole output of this epoch on the edge, before it was cut to the receiver's range."""
     ended: bool = False
     """No row will ever follow: the channel has announced every later epoch, with an infinite watermark."""
+    idle: bool = False
+    """Nothing comes, and nobody knows when: its watermark holds nobody back."""

@@ -53,6 +53,7 @@ load_word = _load(ir.IntType(64), types.uint64)
 load_signed = _load(ir.IntType(64), types.int64)
 load_float = _load(ir.DoubleType(), types.float64)
 load_offset = _load(ir.IntType(32), types.int32)
+load_half = _load(ir.IntType(32), types.uint32)
 load_byte = _load(ir.IntType(8), types.uint8)
 
 
@@ -122,11 +123,21 @@ def hash_rows(offsets: Positions, words: Words) -> Words:
 
 
 @compiled
-def tail_word(address: Any, length: Any) -> np.uint64:
-    """The last ``length`` (1 to 7) bytes of a string as a word, zeros above; reads nothing beyond them."""
-    word = np.uint64(0)
-    for at in range(length):
-        word |= np.uint64(load_byte(address + at)) << np.uint64(8 * at)
+def tail_word(start: Any, length: Any) -> Any:
+    """The bytes of a string after its last whole word (1 to 7 of them) as a word, zeros above.
+
+    Whole loads that overlap, shifted into place: byte by byte costs more than all the rest of hashing a short key.
+    Nothing outside of the string is read.
+    """
+    if length >= 8:
+        return load_word(start + length - 8) >> np.uint64(64 - 8 * (length & 7))
+    if length >= 4:
+        first = np.uint64(load_half(start))
+        last = np.uint64(load_half(start + length - 4))
+        return first | (last << np.uint64(8 * (length - 4)))
+    word = np.uint64(load_byte(start))
+    for at in range(1, length):
+        word |= np.uint64(load_byte(start + at)) << np.uint64(8 * at)
     return word
 
 
@@ -175,12 +186,10 @@ def put_variable(
             words[at] = tag | np.uint64(length)
             at += 1
             address = data + start
-            while length >= 8:
-                words[at] = load_word(address)
+            for word in range(length >> 3):
+                words[at] = load_word(address + 8 * word)
                 at += 1
-                address += 8
-                length -= 8
-            if length > 0:
+            if length & 7:
                 words[at] = tail_word(address, length)
                 at += 1
             cursor[row] = at
@@ -211,11 +220,9 @@ def fold_variable(digests: Words, starts: int, data: int, validity: int, bit: in
             length = np.int64(load_offset(starts + 4 * row + 4)) - start
             digest = rotate(digest ^ np.uint64(length), np.uint64(11)) * PRIME_5
             address = data + start
-            while length >= 8:
-                digest = _merge(digest, load_word(address))
-                address += 8
-                length -= 8
-            if length > 0:
+            for word in range(length >> 3):
+                digest = _merge(digest, load_word(address + 8 * word))
+            if length & 7:
                 digest = _merge(digest, tail_word(address, length))
         else:
             digest = rotate(digest, np.uint64(23)) * PRIME_3

@@ -12,6 +12,9 @@ from typing import NamedTuple
 BUCKETS = 4096
 """Size of the key space. Fixed for ever: saved state is cut by it."""
 
+GROUP_BUCKETS = 64
+"""Load is counted by groups of so many neighbouring buckets."""
+
 FOREVER = 2**62
 """An epoch, watermark or time later than any other (the end of a bounded input)."""
 

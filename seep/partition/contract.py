@@ -79,6 +79,9 @@ class Reading:
 class Intake(Protocol):
     """A source: splits that can be read again from any logged position."""
 
+    epoch: int
+    """Set before a read: the epoch that its rows go into (dead letters name it)."""
+
     @property
     def splits(self) -> int: ...
 

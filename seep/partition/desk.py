@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from seep.errors import SeepError
+from seep.errors import SeepError, report_of
 from seep.model.batch import Batch
 from seep.model.ids import PartitionId
 from seep.protocol.effects import Effect, Send, StoreReply
@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from seep.model.settings import Settings
 
 Continuation = Callable[[StoreReply], None]
+Call = Callable[[object, Callable[[int], Effect], Continuation], None]
+"""`Desk.call` or `Desk.call_again`."""
 
 
 def failure_of(partition: PartitionId, error: SeepError) -> str:
     """The report of code that refused to go on (``on_error="fail"``): one line that names the operator."""
-    text = " ".join(str(error).split())
-    return text if text.startswith(partition.operator) else f"{partition.operator}: {text}"
+    text = str(error)
+    return report_of(error, text if text.startswith(partition.operator) else f"{partition.operator}: {text}")
 
 
 class Desk:
@@ -43,9 +45,13 @@ class Desk:
         """Something happened that the controller waits for: report now."""
         self.spill: Callable[[Batch], Batch] | None = None
         """Set by a host with a disk: the same batch, no longer in memory."""
+        self.lost = False
+        """The store no longer has what was written to it: the flow must stop."""
         self.counts: dict[str, int] = {}
         self._token = 0
         self._waiting: dict[int, tuple[object, Continuation]] = {}
+        self._later: list[tuple[float, object, Callable[[int], Effect], Continuation]] = []
+        """Calls to make again, each not before its time (ms)."""
 
     def send(self, to: str, message: Message) -> None:
         if to == self.worker:
@@ -58,14 +64,31 @@ class Desk:
         self._waiting[self._token] = (owner, then)
         self.effects.append(make(self._token))
 
+    def call_again(self, owner: object, make: Callable[[int], Effect], then: Continuation) -> None:
+        """After a call that failed: the same once more, a moment later. A store that is down is not besieged."""
+        self._later.append((self.now_ms + self.settings.retry_ms, owner, make, then))
+
+    def tick(self) -> None:
+        due = [again for again in self._later if again[0] <= self.now_ms] if self._later else ()
+        for again in due:
+            self._later.remove(again)
+            self.call(*again[1:])
+
+    def asked_by(self, reply: StoreReply) -> object | None:
+        waiting = self._waiting.get(reply.token)
+        return waiting[0] if waiting is not None else None
+
     def answer(self, reply: StoreReply) -> None:
         waiting = self._waiting.pop(reply.token, None)
-        if waiting is not None:
+        if reply.error == "lost":
+            self.lost = self.changed = True
+        elif waiting is not None:
             waiting[1](reply)
 
     def forget(self, owner: object) -> None:
         for token in [t for t, (who, _) in self._waiting.items() if who is owner]:
             del self._waiting[token]
+        self._later = [again for again in self._later if again[1] is not owner]
 
     def count(self, what: str, by: int = 1) -> None:
         self.counts[what] = self.counts.get(what, 0) + by

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from seep.model.batch import Batch
 from seep.model.epoch import Progress
@@ -26,6 +27,18 @@ from seep.protocol.messages import (
     Trim,
     Unsubscribe,
 )
+
+
+class Taken(NamedTuple):
+    """One epoch of input."""
+
+    batches: list[tuple[int, Batch]]
+    now_ms: int
+    watermark: int
+    """The least of those that are neither ended nor idle; without such ones the end of time, or where some are idle
+    the beginning: then it stays where it was."""
+    ended: bool
+    idle: bool
 
 
 class Channel:
@@ -213,10 +226,12 @@ class Inputs:
         channel.partial.clear()
         epoch = progress.epoch
         digests = self.digests.setdefault((channel.edge.name, channel.sender.partition), {})
-        if digests.setdefault(epoch, progress.digest) != progress.digest:
+        # What it announces of epochs before its life is not its word: that depends on where it was restored from.
+        lived = epoch >= channel.sender.first
+        if lived and digests.setdefault(epoch, progress.digest) != progress.digest:
             self.failure = (
-                f"{channel.sender.partition} replayed epoch {epoch} with other output than before: its code is not"
-                " deterministic (a clock, a lookup, an order of its own?)"
+                f"Misuse: {channel.sender.partition} replayed epoch {epoch} with other output than before: its code is"
+                " not deterministic (a clock, a lookup, an order of its own?)"
             )
             self.desk.changed = True
         if epoch <= max(self.taken, channel.sender.first - 1):
@@ -249,10 +264,10 @@ class Inputs:
         """Has every sender said, in what is taken, that no row will follow?"""
         return bool(self.order) and all(c.current.ended and not c.queue for c in self.order)
 
-    def take(self, epoch: int) -> tuple[list[tuple[int, Batch]], int, int, bool]:
-        """The epoch's batches in canonical order, and its (now, watermark, ended)."""
+    def take(self, epoch: int) -> Taken:
+        """The epoch's batches in canonical order, and what was announced with it."""
         batches: list[tuple[int, Batch]] = []
-        now_ms, watermark, ended = 0, FOREVER, True
+        now_ms, watermark, ended, idle, active = 0, FOREVER, True, False, False
         for channel in self.order:
             sender = channel.sender
             if not sender.first <= epoch <= sender.last:
@@ -263,10 +278,16 @@ class Inputs:
                 batches.extend((port, batch) for batch in found)
             current = channel.current
             now_ms = max(now_ms, current.now_ms)
-            watermark = min(watermark, FOREVER if current.ended else current.watermark)
             ended = ended and current.ended
+            if current.idle:
+                idle = True
+            elif not current.ended:
+                active = True
+                watermark = min(watermark, current.watermark)
         self.move(epoch)
-        return batches, now_ms, watermark, ended
+        if idle and not active:
+            return Taken(batches, now_ms, BEGINNING, ended, True)
+        return Taken(batches, now_ms, watermark, ended, False)
 
     def move(self, epoch: int) -> None:
         """Everything up to this epoch is taken."""

@@ -9,18 +9,19 @@ First the store refuses our predecessors, then we read what they left: so nothin
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from seep.errors import SeepError
 from seep.model.epoch import Moment, Progress
 from seep.model.ids import BEGINNING, FOREVER, PartitionId
 from seep.partition.contract import Graph, Logic
-from seep.partition.desk import Desk, failure_of
+from seep.partition.copies import Protection
+from seep.partition.desk import Call, Desk, failure_of
 from seep.partition.inputs import Inputs
+from seep.partition.load import Load
+from seep.partition.loader import Loader
 from seep.partition.outputs import Outputs
 from seep.partition.saver import Saver
-from seep.protocol.effects import FenceStore, LoadCheckpoints, StoreReply
-from seep.protocol.journal import Entry
+from seep.protocol.effects import FenceStore, StoreReply
+from seep.protocol.journal import SHADOW, Entry
 from seep.protocol.messages import (
     Accepted,
     Credit,
@@ -42,72 +43,77 @@ class OperatorPartition:
         self.graph = graph
         self.node = graph.nodes[entry.partition.operator]
         self.logic: Logic = self.node.make()
-        self.epoch = entry.base_epoch
+        self.epoch = self.base_epoch = entry.base_epoch
         self.moment = Moment(entry.base_epoch, 0, BEGINNING, BEGINNING)
-        self.ended = False
+        self.ended = self.idle = False
         self.running = False
         self.failure = ""
         self.pinned: tuple[int, int, int] | None = None
         """(Replace, version, epoch): the checkpoint that a pending Replace starts from."""
         self.credited = -1
         self.counts = {"rows_in": 0, "rows_out": 0}
+        self.load = Load()
         self.inputs = Inputs(desk, entry, graph.inputs(self.node.name))
         self.outputs = Outputs(desk, entry, graph.outputs(self.node.name), Progress(0, 0, BEGINNING, 0))
         self.saver = Saver(desk, entry, self._durable)
+        self.loader = Loader(desk, entry, graph)
+        self.protection = Protection(desk, graph, entry)
         self.bases: dict[PartitionId, list[Checkpoint]] = {}
-        self._fence()
+        self._fence(desk.call)
 
     # --- start ---------------------------------------------------------------------------------------------------
 
-    def _fence(self) -> None:
-        entry = self.entry
-        self.desk.call(self, lambda token: FenceStore(token, entry.partition, entry.generation), self._fenced)
+    def _fence(self, call: Call) -> None:
+        entry, version = self.entry, self.desk.journal.version
+        call(self, lambda token: FenceStore(token, entry.partition, entry.generation, version), self._fenced)
 
     def _fenced(self, reply: StoreReply) -> None:
         if reply.error == "fenced":
             self.saver.fenced = self.desk.changed = True
         elif reply.error:
-            self._fence()
+            self._fence(self.desk.call_again)
         else:
-            self._load()
+            self._load(self.desk.call)
 
-    def _load(self) -> None:
-        partition = self.entry.partition
-        self.desk.call(self, lambda token: LoadCheckpoints(token, partition), self._loaded)
+    def _load(self, call: Call) -> None:
+        self.loader.load(self.entry.partition, 0, self._loaded, call)
 
     def _loaded(self, reply: StoreReply) -> None:
         if reply.error and reply.error != "damaged":
-            self._load()
+            self._load(self.desk.call_again)
             return
-        chains = _unbroken(reply.value) if reply.value and not reply.error else []
+        chains: list[list[Checkpoint]] = reply.value if reply.value and not reply.error else []
         if chains:
             self.saver.restored(chains)
             self._restore([chains[0]])
         elif self.entry.base:
             for partition, version in self.entry.base:
-                self._load_base(partition, version)
+                self._load_base(partition, version, self.desk.call)
         elif reply.error or reply.value:
             self._fail(f"{self.entry.partition}: none of its checkpoints can be used; restore from a savepoint")
         else:
             self._restore([])
 
-    def _load_base(self, partition: PartitionId, version: int) -> None:
+    def _load_base(self, partition: PartitionId, version: int, call: Call) -> None:
         def loaded(reply: StoreReply) -> None:
-            chains = [] if reply.error else _unbroken(reply.value)
+            chains = [] if reply.error else reply.value
             if reply.error == "damaged" or (not reply.error and not self._usable(chains)):
                 self._fail(f"{self.entry.partition}: its base, checkpoint {version} of {partition}, is gone")
             elif reply.error:
-                self._load_base(partition, version)
+                self._load_base(partition, version, self.desk.call_again)
             else:
                 self.bases[partition] = chains[0]
                 if len(self.bases) == len(self.entry.base):
                     self._restore([self.bases[p] for p, _ in self.entry.base])
 
-        self.desk.call(self, lambda token: LoadCheckpoints(token, partition, version), loaded)
+        self.loader.load(partition, version, loaded, call)
 
     def _usable(self, chains: list[list[Checkpoint]]) -> bool:
-        """An older one than asked for only means a longer replay, unless several must be of one epoch."""
-        return bool(chains) and (len(self.entry.base) == 1 or chains[0][-1].epoch == self.entry.base_epoch)
+        """An older one than asked for only means a longer replay, unless several must be of one epoch. A shadow had
+        better fail: its Replace begins anew from a newer one, and what it would replay may be trimmed already."""
+        if not chains or chains[0][-1].epoch == self.entry.base_epoch:
+            return bool(chains)
+        return len(self.entry.base) == 1 and self.entry.role != SHADOW
 
     def _restore(self, chains: list[list[Checkpoint]]) -> None:
         for chain in chains:
@@ -117,14 +123,17 @@ class OperatorPartition:
             newest = chain[-1]
             self.epoch = newest.epoch
             self.moment = Moment(newest.epoch, newest.now_ms, newest.watermark, newest.watermark)
-            self.ended = newest.ended
+            self.ended, self.idle = newest.ended, newest.idle
             for name, count in newest.counts.items():
                 if newest.partition == self.entry.partition:
                     self.counts[name] = count
-        base = Progress(self.epoch, self.moment.now_ms, self.moment.watermark, 0, self.ended)
+        base = Progress(self.epoch, self.moment.now_ms, self.moment.watermark, 0, self.ended, self.idle)
         self.outputs = Outputs(self.desk, self.entry, self.graph.outputs(self.node.name), base)
         if chains and chains[0][0].partition == self.entry.partition:
             self._restore_buffers(chains[0])
+        elif chains:
+            # Of a damaged base an older version was taken; restored again, we would need what comes after that.
+            self.base_epoch = min(self.base_epoch, self.epoch)
         self.bases.clear()
         self.inputs.taken = self.inputs.highest = self.epoch
         self.running = True
@@ -148,13 +157,14 @@ class OperatorPartition:
     # --- what the journal says -----------------------------------------------------------------------------------
 
     def adopt(self, entry: Entry) -> None:
-        self.entry = self.saver.me = entry
+        self.entry = self.saver.me = self.protection.me = entry
         if not self.running:
             return
         self.outputs.adopt(entry)
         self._seal()
         self.inputs.adopt(entry.last)
         self._pin()
+        self.protection.adopt()
         self.advance()
 
     def _seal(self) -> None:
@@ -212,11 +222,12 @@ class OperatorPartition:
         return FOREVER
 
     def _take(self, epoch: int) -> None:
-        batches, now_ms, watermark, ended = self.inputs.take(epoch)
+        batches, now_ms, watermark, ended, idle = self.inputs.take(epoch)
         before = self.moment
         moment = Moment(epoch, max(before.now_ms, now_ms), before.watermark, max(before.watermark, watermark))
+        self.load.add(epoch - self.epoch, (batch for _, batch in batches))
         for _, batch in batches:
-            self.counts["rows_in"] += batch.rows
+            self.counts["rows_in"] += batch.weight
         try:
             outputs = self.logic.take(moment, batches)
         except SeepError as error:
@@ -224,10 +235,10 @@ class OperatorPartition:
             self.running = False
             self._fail(failure_of(self.entry.partition, error))
             return
-        self.moment, self.ended = moment, ended
+        self.moment, self.ended, self.idle = moment, ended, idle
         for batch in outputs.values():
-            self.counts["rows_out"] += batch.rows
-        self.outputs.add(Progress(epoch, moment.now_ms, moment.watermark, 0, ended), outputs)
+            self.counts["rows_out"] += batch.weight
+        self.outputs.add(Progress(epoch, moment.now_ms, moment.watermark, 0, ended, idle), outputs)
         self._move(epoch)
         if ended:
             self.desk.changed = True
@@ -263,12 +274,14 @@ class OperatorPartition:
                 {name: buffer.unsaved(full) for name, buffer in buffers.items()},
                 {name: buffer.trimmed for name, buffer in buffers.items()},
                 dict(self.counts),
+                self.idle,
             )
 
         self.saver.add(make, full)
 
-    def _durable(self) -> None:
+    def _durable(self, checkpoint: Checkpoint) -> None:
         self.desk.changed = True
+        self.protection.durable(checkpoint)
         self._pin()
         self.trim()
         entries = self.desk.journal.entries.values()
@@ -280,22 +293,24 @@ class OperatorPartition:
     def trim(self) -> None:
         if not self.saver.durable:
             return
-        upto = self.saver.fallback_epoch(self.entry.base_epoch)
+        upto = self.saver.fallback_epoch(self.base_epoch)
         if self.pinned is not None:
             upto = min(upto, self.pinned[2])
         self.inputs.trim(upto)
 
     def tick(self) -> None:
+        self.loader.tick()
         if not self.running or self.saver.fenced or self.failure:
             return
         due = self.desk.now_ms - self.saver.last_ms >= self.desk.settings.checkpoint_ms
-        first = not self.saver.durable and self.entry.role == "shadow"
+        first = not self.saver.durable and self.entry.role == SHADOW
         if (due or first) and not self.saver.busy:
-            if not self.saver.durable or self.epoch > self.saver.durable[-1][1]:
+            if not self.saver.durable or self.epoch > self.saver.durable[-1].epoch:
                 self.checkpoint()
             elif due:
                 self.saver.last_ms = self.desk.now_ms
                 self.trim()
+        self.protection.tick()
         self.inputs.retry()
         self.advance()
 
@@ -336,7 +351,7 @@ class OperatorPartition:
 
     def status(self) -> Status:
         fixed = self._fixed()
-        durable = self.saver.durable[-1] if self.saver.durable else (0, -1, 0)
+        durable = self.saver.durable[-1] if self.saver.durable else (0, -1)
         return Status(
             self.entry.partition,
             self.entry.generation,
@@ -352,19 +367,17 @@ class OperatorPartition:
             ended=self.running and self.ended,
             fenced=self.saver.fenced,
             failure=self.failure or self.inputs.failure,
-            statistics={**self.counts, **self.logic.statistics(), "buffer_bytes": self.outputs.size_bytes},
+            statistics={
+                **self.counts,
+                **self.logic.statistics(),
+                "buffer_bytes": self.outputs.size_bytes,
+                **self.protection.statistics(),
+            },
+            load=self.load.by_group(),
         )
 
     def stop(self) -> None:
         self.running = False
         self.desk.forget(self)
         self.desk.forget(self.saver)
-
-
-def _unbroken(chains: list[list[Checkpoint]]) -> list[list[Checkpoint]]:
-    """Without those in which an increment is of an older generation than what it builds on.
-
-    A generation that had to fall back writes the damaged version again; what was once built on the damaged one is
-    still there, and would pass for its child.
-    """
-    return [chain for chain in chains if all(one.generation <= other.generation for one, other in pairwise(chain))]
+        self.loader.stop()

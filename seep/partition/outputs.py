@@ -197,7 +197,7 @@ class Outputs:
             buffer.cut_from(last + 1)
             newest = buffer.newest
             if newest.epoch < last and not newest.ended:
-                buffer.add(Buffered(Progress(last, newest.now_ms, newest.watermark, 0), ()))
+                buffer.add(Buffered(Progress(last, newest.now_ms, newest.watermark, 0, idle=newest.idle), ()))
             for cursor in self.cursors[name].values():
                 cursor.position = min(cursor.position, buffer.end)
             self.pump(name)
@@ -231,4 +231,4 @@ def _gone(entry: Entry | None, cursor: Cursor) -> bool:
 
 
 def _with_digest(progress: Progress, digest: int) -> Progress:
-    return Progress(progress.epoch, progress.now_ms, progress.watermark, digest, progress.ended)
+    return Progress(progress.epoch, progress.now_ms, progress.watermark, digest, progress.ended, progress.idle)

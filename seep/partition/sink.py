@@ -9,7 +9,7 @@ from __future__ import annotations
 from seep.model.epoch import Moment
 from seep.model.ids import BEGINNING, FOREVER
 from seep.partition.contract import Graph, Outlet
-from seep.partition.desk import Desk
+from seep.partition.desk import Call, Desk
 from seep.partition.inputs import Inputs
 from seep.protocol.effects import Append, FenceStore, Publish, ReadLog, StoreReply, Truncate
 from seep.protocol.journal import Entry
@@ -39,25 +39,25 @@ class SinkPartition:
         self.publishing = 0
         """Publishes not answered yet: neither the end nor the seal is final before they are."""
         self.closed = False
-        self._fence()
+        self._fence(desk.call)
 
     # --- start ---------------------------------------------------------------------------------------------------
 
-    def _fence(self) -> None:
-        entry = self.entry
-        self.desk.call(self, lambda token: FenceStore(token, entry.partition, entry.generation), self._after_fence)
+    def _fence(self, call: Call) -> None:
+        entry, version = self.entry, self.desk.journal.version
+        call(self, lambda token: FenceStore(token, entry.partition, entry.generation, version), self._after_fence)
 
     def _after_fence(self, reply: StoreReply) -> None:
         if reply.error == "fenced":
             self.fenced = self.desk.changed = True
         elif reply.error:
-            self._fence()
+            self._fence(self.desk.call_again)
         else:
-            self._read_log()
+            self._read_log(self.desk.call)
 
-    def _read_log(self) -> None:
+    def _read_log(self, call: Call) -> None:
         partition = self.entry.partition
-        self.desk.call(self, lambda token: ReadLog(token, partition), self._log_read)
+        call(self, lambda token: ReadLog(token, partition), self._log_read)
 
     def _log_read(self, reply: StoreReply) -> None:
         if reply.error == "damaged":
@@ -65,7 +65,7 @@ class SinkPartition:
             self.desk.changed = True
             return
         if reply.error:
-            self._read_log()
+            self._read_log(self.desk.call_again)
             return
         for epoch, (rows, record) in reply.value:
             self.committed, self.rows = epoch, rows
@@ -93,7 +93,7 @@ class SinkPartition:
                 break
             if upcoming == FOREVER or upcoming > bound or upcoming > stop:
                 break
-            batches, now_ms, watermark, ended = inputs.take(upcoming)
+            batches, now_ms, watermark, ended, _ = inputs.take(upcoming)
             before = self.moment
             self.moment = Moment(
                 upcoming, max(before.now_ms, now_ms), before.watermark, max(before.watermark, watermark)
@@ -123,9 +123,12 @@ class SinkPartition:
 
     def _append(self, epoch: int, record: bytes | None) -> None:
         self.appending = (epoch, record, self.ended)
+        self._write(epoch, record, self.desk.call)
+
+    def _write(self, epoch: int, record: bytes | None, call: Call) -> None:
         partition, generation = self.entry.partition, self.entry.generation
         logged = (self.rows, record)
-        self.desk.call(self, lambda token: Append(token, partition, generation, epoch, logged), self._appended)
+        call(self, lambda token: Append(token, partition, generation, epoch, logged), self._appended)
 
     def _appended(self, reply: StoreReply) -> None:
         assert self.appending is not None
@@ -134,7 +137,7 @@ class SinkPartition:
             self.fenced = self.desk.changed = True
             self.desk.count("refused_fenced")
         elif reply.error and reply.error != "exists":
-            self._append(epoch, record)
+            self._write(epoch, record, self.desk.call_again)
         else:
             self.appending = None
             self.committed = epoch

@@ -13,14 +13,14 @@ from seep.model.batch import Batch
 from seep.model.epoch import Progress
 from seep.model.ids import BEGINNING, FOREVER, PartitionId
 from seep.partition.contract import Graph, Intake, split_buckets
-from seep.partition.desk import Desk, failure_of
+from seep.partition.desk import Call, Desk, failure_of
 from seep.partition.outputs import Outputs
 from seep.protocol.effects import Append, FenceStore, ReadLog, StoreReply, Truncate
 from seep.protocol.journal import Entry
 from seep.protocol.messages import Credit, DataMessage, Status, Subscribe, Trim, Unsubscribe
 
 Record = dict[str, Any]
-"""One cut: after (the epoch before), now (ms), watermark, ended, digest, rows,
+"""One cut: after (the epoch before), now (ms), watermark, ended, idle, digest, rows,
 splits: {split: [start, end, greatest time, ended, last heard of (ms), counters since the beginning]}"""
 
 
@@ -48,31 +48,31 @@ class SourcePartition:
         self.truncated = 0
         self.rows = 0
         self.bases: dict[PartitionId, Record] = {}
-        self._fence()
+        self._fence(desk.call)
 
     # --- start ---------------------------------------------------------------------------------------------------
 
-    def _fence(self) -> None:
-        entry = self.entry
-        self.desk.call(self, lambda token: FenceStore(token, entry.partition, entry.generation), self._after_fence)
+    def _fence(self, call: Call) -> None:
+        entry, version = self.entry, self.desk.journal.version
+        call(self, lambda token: FenceStore(token, entry.partition, entry.generation, version), self._after_fence)
 
     def _after_fence(self, reply: StoreReply) -> None:
         if reply.error == "fenced":
             self.fenced = self.desk.changed = True
         elif reply.error:
-            self._fence()
+            self._fence(self.desk.call_again)
         else:
-            self._read_log()
+            self._read_log(self.desk.call)
 
-    def _read_log(self) -> None:
+    def _read_log(self, call: Call) -> None:
         partition = self.entry.partition
-        self.desk.call(self, lambda token: ReadLog(token, partition), self._log_read)
+        call(self, lambda token: ReadLog(token, partition), self._log_read)
 
     def _log_read(self, reply: StoreReply) -> None:
         if reply.error == "damaged":
             self._fail(f"{self.entry.partition}: its epoch log is damaged; restore from a savepoint")
         elif reply.error:
-            self._read_log()
+            self._read_log(self.desk.call_again)
         elif reply.value:
             # What the log no longer holds must not be served as if nothing had been there.
             trimmed = Progress(reply.value[0][1]["after"], 0, BEGINNING, 0)
@@ -87,16 +87,16 @@ class SourcePartition:
             self._run()
         elif self.entry.base:
             for partition, _ in self.entry.base:
-                self._read_base(partition)
+                self._read_base(partition, self.desk.call)
         else:
             self._run()
 
-    def _read_base(self, partition: PartitionId) -> None:
+    def _read_base(self, partition: PartitionId, call: Call) -> None:
         """A new partition goes on where the old ones' logs end."""
 
         def read(reply: StoreReply) -> None:
             if reply.error:
-                self._read_base(partition)
+                self._read_base(partition, self.desk.call_again)
                 return
             records = [record for epoch, record in reply.value if epoch < self.entry.first]
             if not records:
@@ -106,7 +106,7 @@ class SourcePartition:
             if len(self.bases) == len(self.entry.base):
                 self._begin_from_bases()
 
-        self.desk.call(self, lambda token: ReadLog(token, partition), read)
+        call(self, lambda token: ReadLog(token, partition), read)
 
     def _begin_from_bases(self) -> None:
         for record in self.bases.values():
@@ -121,6 +121,7 @@ class SourcePartition:
     def _replay(self, epoch: int, record: Record) -> None:
         """Read again what the log says this epoch held."""
         outputs: list[dict[str, Batch]] = []
+        self.intake.epoch = epoch
         for split, (start, end, *rest) in _splits(record):
             if epoch >= self.entry.first and start != end:
                 reading = self.intake.read(split, start, end, FOREVER, record["now"])
@@ -181,6 +182,7 @@ class SourcePartition:
         settings, wall_ms = self.desk.settings, max(self.desk.wall_ms, self.cut_wall_ms)
         outputs: list[dict[str, Batch]] = []
         rows, left, full = 0, settings.epoch_rows, False
+        self.intake.epoch = epoch
         for index, (split, known) in enumerate(self.splits.items()):
             known[0] = known[1]
             share = max(1, left // (len(self.splits) - index))
@@ -203,20 +205,22 @@ class SourcePartition:
         if full or self.next_cut_ms < self.desk.now_ms:
             self.next_cut_ms = self.desk.now_ms
         self.cut_wall_ms = wall_ms
-        self.watermark = max(self.watermark, self._watermark(wall_ms))
+        self.watermark = self._watermark(wall_ms)
         self._append(epoch, self._record(wall_ms, rows, _digest(merged), ended), merged)
 
     def _watermark(self, wall_ms: int) -> int:
-        """By split, so that it does not depend on how splits are spread; ended and idle ones hold nobody back."""
-        idle_ms = self.intake.idle_ms
-        active = [
-            time - self.intake.lateness_us if time > BEGINNING else BEGINNING
-            for _, _, time, ended, heard, _ in self.splits.values()
-            if not ended and not (idle_ms is not None and wall_ms - heard >= idle_ms)
-        ]
-        if active:
-            return min(active)
+        """By split, so that it does not depend on how splits are spread; ended and idle ones hold nobody back. It may
+        step back when an idle split wakes up: receivers see to it that theirs does not."""
+        times = [known[2] for known in self._active(wall_ms)]
+        if times:
+            return min(time - self.intake.lateness_us if time > BEGINNING else BEGINNING for time in times)
         return FOREVER if all(known[3] for known in self.splits.values()) else self.watermark
+
+    def _active(self, wall_ms: int) -> list[list[Any]]:
+        """The splits that are neither ended nor idle."""
+        idle_ms = self.intake.idle_ms
+        open_ones = [known for known in self.splits.values() if not known[3]]
+        return [known for known in open_ones if idle_ms is None or wall_ms - known[4] < idle_ms]
 
     def _record(self, wall_ms: int, rows: int, digest: int, ended: bool) -> Record:
         return {
@@ -224,6 +228,7 @@ class SourcePartition:
             "now": wall_ms,
             "watermark": self.watermark,
             "ended": ended,
+            "idle": not ended and not self._active(wall_ms),
             "digest": digest,
             "rows": rows,
             "splits": {str(split): list(known) for split, known in self.splits.items()},
@@ -231,8 +236,11 @@ class SourcePartition:
 
     def _append(self, epoch: int, record: Record, outputs: dict[str, Batch]) -> None:
         self.appending = (epoch, record, outputs)
+        self._write(epoch, record, self.desk.call)
+
+    def _write(self, epoch: int, record: Record, call: Call) -> None:
         partition, generation = self.entry.partition, self.entry.generation
-        self.desk.call(self, lambda token: Append(token, partition, generation, epoch, record), self._appended)
+        call(self, lambda token: Append(token, partition, generation, epoch, record), self._appended)
 
     def _appended(self, reply: StoreReply) -> None:
         assert self.appending is not None
@@ -243,7 +251,7 @@ class SourcePartition:
         elif reply.error and reply.error != "exists":
             # Nothing of this epoch has been announced: the same cut is tried again. "exists" is our own earlier
             # try, since nobody else has this generation.
-            self._append(epoch, record, outputs)
+            self._write(epoch, record, self.desk.call_again)
         else:
             self.appending = None
             self.rows += record["rows"]
@@ -259,7 +267,7 @@ class SourcePartition:
         self.watermark = record["watermark"]
         self.ended = record["ended"]
         self.logged = True
-        progress = Progress(epoch, record["now"], record["watermark"], 0, record["ended"])
+        progress = Progress(epoch, record["now"], record["watermark"], 0, record["ended"], record["idle"])
         if epoch < self.entry.first:
             for buffer in self.outputs.buffers.values():
                 buffer.trimmed = progress

@@ -6,9 +6,14 @@ level-triggered, so that no report has to arrive.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace as with_fields
+from typing import ParamSpec
+
 from seep.model.ids import CONTROLLER, PartitionId
 from seep.model.settings import Settings
 from seep.partition.contract import Graph
+from seep.partition.copies import Holder
 from seep.partition.desk import Desk
 from seep.partition.operator import OperatorPartition
 from seep.partition.sink import SinkPartition
@@ -17,8 +22,12 @@ from seep.protocol.effects import Effect, Published, StoreReply
 from seep.protocol.journal import Entry
 from seep.protocol.messages import (
     Accepted,
+    Backup,
+    Fetch,
     Frame,
+    Held,
     Hello,
+    Holding,
     Message,
     Plan,
     Refused,
@@ -26,6 +35,8 @@ from seep.protocol.messages import (
     Subscribe,
 )
 
+Arguments = ParamSpec("Arguments")
+LOST = "the store has lost what was written to it: restore from a savepoint"
 Partition = OperatorPartition | SourcePartition | SinkPartition
 KINDS: dict[str, type[OperatorPartition] | type[SourcePartition] | type[SinkPartition]] = {
     "operator": OperatorPartition,
@@ -39,9 +50,13 @@ class Worker:
         self.worker = worker
         self.graph = graph
         self.desk = Desk(worker, settings)
+        self.holder = Holder(self.desk)
         self.partitions: dict[PartitionId, Partition] = {}
         self.early: dict[tuple[PartitionId, str], Subscribe] = {}
         """Subscriptions to partitions that do not run here yet, or under a journal that has not come yet."""
+        self.clock: Callable[[], float] | None = None
+        """Set by a host that wants to know for how long each partition is at work (ms)."""
+        self.busy_ms: dict[PartitionId, float] = {}
         self.reported_ms = -1e18
         self.stopped = False
         """The flow is over, or this worker is not part of it: the host may end the process."""
@@ -50,7 +65,7 @@ class Worker:
         self.desk.now_ms = now_ms
         match event:
             case StoreReply():
-                self.desk.answer(event)
+                self._timed(self._asker(event), self.desk.answer, event)
             case Published():
                 partition = self.partitions.get(event.partition)
                 if isinstance(partition, SinkPartition):
@@ -64,9 +79,29 @@ class Worker:
     def tick(self, now_ms: float, wall_ms: int) -> list[Effect]:
         self.desk.now_ms = now_ms
         self.desk.wall_ms = wall_ms
+        self.desk.tick()
         for partition in self.partitions.values():
-            partition.tick()
+            self._timed(partition, partition.tick)
         return self._finish()
+
+    def _timed(
+        self,
+        partition: Partition | None,
+        work: Callable[Arguments, None],
+        *arguments: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> None:
+        if self.clock is None or partition is None:
+            work(*arguments, **named)
+            return
+        began_ms, who = self.clock(), partition.entry.partition
+        work(*arguments, **named)
+        self.busy_ms[who] = self.busy_ms.get(who, 0.0) + self.clock() - began_ms
+
+    def _asker(self, reply: StoreReply) -> Partition | None:
+        """The partition that this answer goes to."""
+        owner = self.desk.asked_by(reply) if self.clock is not None else None
+        return next((p for p in self.partitions.values() if owner in (p, getattr(p, "saver", p))), None)
 
     def _finish(self) -> list[Effect]:
         desk = self.desk
@@ -86,15 +121,31 @@ class Worker:
         if isinstance(message, Frame | Accepted | Refused):
             receiver = self.partitions.get(message.subscription.receiver)
             if receiver is not None and receiver.entry.generation == message.subscription.generation:
-                receiver.handle(message)
+                self._timed(receiver, receiver.handle, message)
             else:
                 self.desk.count("dropped_fenced")
+        elif isinstance(message, Backup):
+            self.holder.on_backup(message)
+        elif isinstance(message, Fetch):
+            self.holder.on_fetch(message)
+        elif isinstance(message, Held | Holding):
+            self._to_owner(message)
         elif not isinstance(message, Plan | Hello | Report):
             sender = self.partitions.get(message.sender)
             if isinstance(message, Subscribe) and not self._is_served(message, sender):
                 self.early[message.subscription.receiver, message.edge + str(message.sender)] = message
             elif sender is not None:
-                sender.handle(message)
+                self._timed(sender, sender.handle, message)
+
+    def _to_owner(self, message: Held | Holding) -> None:
+        who = message.asker if isinstance(message, Held) else message.partition
+        owner = self.partitions.get(who)
+        if not isinstance(owner, OperatorPartition) or owner.entry.generation != message.generation:
+            self.desk.count("dropped_fenced")
+        elif isinstance(message, Held):
+            owner.loader.on_held(message)
+        else:
+            owner.protection.on_holding(message)
 
     def _is_served(self, message: Subscribe, sender: Partition | None) -> bool:
         return message.journal_version <= self.desk.journal.version and (sender is None or sender.running)
@@ -115,6 +166,7 @@ class Worker:
             return
         desk.journal = journal
         desk.changed = True
+        self.holder.adopt()
         mine = {p: e for p, e in journal.entries.items() if e.worker == self.worker}
         for known in list(self.partitions):
             entry = mine.get(known)
@@ -125,7 +177,7 @@ class Worker:
             if running is None:
                 self._start(entry)
             else:
-                running.adopt(entry)
+                self._timed(running, running.adopt, entry)
 
     def _start(self, entry: Entry) -> None:
         kind = KINDS[self.graph.nodes[entry.partition.operator].kind]
@@ -137,6 +189,8 @@ class Worker:
             desk.send(CONTROLLER, Hello(self.worker))
             return
         statuses = tuple(partition.status() for partition in self.partitions.values())
+        if desk.lost:
+            statuses = tuple(with_fields(status, failure=LOST) for status in statuses)
         desk.send(CONTROLLER, Report(self.worker, desk.journal.version, statuses, desk.wall_ms))
 
     def statistics(self) -> dict[str, int]:

@@ -23,11 +23,15 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class FenceStore:
-    """From now on refuse every put, append and truncate for `partition` by a lower generation. -> None"""
+    """From now on refuse every put, append and truncate for `partition` by a lower generation. -> None, or error
+    ``fenced`` / ``failed`` / ``lost``: the store's journal is not there, or older than the one the caller acts on. So
+    nobody starts from nothing in a store that came back empty; what runs learns it at its next put or append, which a
+    store without the partition's fence refuses as ``lost``, too."""
 
     token: int
     partition: PartitionId
     generation: Generation
+    journal_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,14 @@ class LoadCheckpoints:
     token: int
     partition: PartitionId
     upto: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NewestVersion:
+    """-> the highest version there is of the partition's checkpoints (0: none). Reads none of them."""
+
+    token: int
+    partition: PartitionId
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +171,7 @@ Effect = (
     | FenceStore
     | PutCheckpoint
     | LoadCheckpoints
+    | NewestVersion
     | FindCheckpoint
     | DropCheckpoints
     | Append

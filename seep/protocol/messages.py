@@ -12,6 +12,7 @@ from seep.model.batch import Batch
 from seep.model.epoch import Progress
 from seep.model.ids import Generation, KeyRange, PartitionId
 from seep.protocol.journal import Journal
+from seep.state.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,54 @@ class Unsubscribe:
     edge: str
 
 
+# --- copies of checkpoints in the memory of upstream workers ------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """Owner to holder: this version is durable, hold a copy. Without a checkpoint: read it from the store."""
+
+    partition: PartitionId
+    generation: Generation
+    version: int
+    worker: str
+    """Where to answer."""
+    checkpoint: Checkpoint | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Holder to owner: I have this version (`held`), or there is no room for it."""
+
+    partition: PartitionId
+    generation: Generation
+    version: int
+    held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """One that starts, to whoever may hold it: the newest checkpoint of `partition`, or exactly version `upto`."""
+
+    partition: PartitionId
+    upto: int
+    asker: PartitionId
+    generation: Generation
+    worker: str
+    """Where to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Holder to asker: the chain, full one first; nothing: not here."""
+
+    partition: PartitionId
+    asker: PartitionId
+    generation: Generation
+    holder: str
+    chain: tuple[Checkpoint, ...]
+
+
 # --- control lane: controller and workers ------------------------------------------------------------------------
 
 
@@ -145,6 +194,8 @@ class Status:
     failure: str = ""
     """It cannot go on; the flow must stop with this report."""
     statistics: dict[str, int] = field(default_factory=dict)
+    load: tuple[int, ...] = ()
+    """Rows taken in 1,000 epochs, by group of buckets (`seep.partition.load`); empty: not measured yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,4 +211,5 @@ class Report:
 
 DataMessage = Subscribe | Accepted | Refused | Frame | Credit | Trim | Unsubscribe
 ControlMessage = Plan | Hello | Report
-Message = DataMessage | ControlMessage
+CopyMessage = Backup | Holding | Fetch | Held
+Message = DataMessage | ControlMessage | CopyMessage

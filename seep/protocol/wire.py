@@ -8,7 +8,7 @@ ProtocolError: the receiver drops the message, never half of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 import numpy as np
@@ -19,9 +19,13 @@ from seep.model.ids import Generation, PartitionId
 from seep.protocol.journal import Journal
 from seep.protocol.messages import (
     Accepted,
+    Backup,
     Credit,
+    Fetch,
     Frame,
+    Held,
     Hello,
+    Holding,
     Message,
     Plan,
     Refused,
@@ -32,7 +36,8 @@ from seep.protocol.messages import (
     Unsubscribe,
 )
 from seep.state import plain
-from seep.state.codec import JOURNAL, decode_value, encode_value
+from seep.state.checkpoint import Checkpoint
+from seep.state.codec import JOURNAL, decode_value, encode_value, pack_checkpoint, unpack_checkpoint
 from seep.state.ipc import Bytes, read_record, write_record
 
 VERSION = 1
@@ -54,6 +59,10 @@ _TYPES: tuple[type[Any], ...] = (
     Plan,
     Hello,
     Report,
+    Backup,
+    Holding,
+    Fetch,
+    Held,
 )
 """Only ever appended to: a type's number is its place here."""
 _NUMBERS = {kind: number for number, kind in enumerate(_TYPES)}
@@ -64,13 +73,16 @@ class ProtocolError(ValueError):
 
 
 def lane(message: Message) -> int:
-    """Sender to receiver keeps one order (Accepted, then Frames); all else goes ahead of the rows."""
-    return DATA if isinstance(message, Frame | Accepted | Refused) else CONTROL
+    """Sender to receiver keeps one order (Accepted, then Frames); all else goes ahead of the rows (a Backup may
+    be large, and nobody waits for it)."""
+    return DATA if isinstance(message, Frame | Accepted | Refused | Backup) else CONTROL
 
 
 def encode(message: Message) -> list[Bytes]:
     if isinstance(message, Frame):
         return _encode_frame(message)
+    if isinstance(message, Backup | Held):
+        return _encode_copies(message)
     return [msgpack.packb((VERSION, _NUMBERS[type(message)], plain.pack(message)))]
 
 
@@ -82,6 +94,8 @@ def decode(parts: Sequence[Bytes]) -> Message:
             raise ProtocolError(f"protocol version {version}; this program speaks {VERSION}")
         if number == _FRAME:
             return _decode_frame(body, parts)
+        if number in _COPIES:
+            return _decode_copies(_TYPES[number], body, parts)
         if not 0 < number < len(_TYPES) or len(parts) != 1:
             raise ProtocolError(f"unknown message type {number} in {len(parts)} parts")
         message: Message = plain.unpack(_TYPES[number], body)
@@ -141,6 +155,54 @@ def _decode_frame(body: Any, parts: Sequence[Bytes]) -> Frame:
         batch,
         _progress(progress),
     )
+
+
+# --- copies of checkpoints: the message without them, their sizes, then their bytes in one part -------------------
+
+_COPIES = (_NUMBERS[Backup], _NUMBERS[Held])
+
+
+class _Backup(NamedTuple):
+    partition: PartitionId
+    generation: Generation
+    version: int
+    worker: str
+
+
+class _Held(NamedTuple):
+    partition: PartitionId
+    asker: PartitionId
+    generation: Generation
+    holder: str
+
+
+def _encode_copies(message: Backup | Held) -> list[Bytes]:
+    copies: tuple[Checkpoint, ...]
+    bare: _Backup | _Held
+    if isinstance(message, Held):
+        copies, bare = message.chain, _Held(message.partition, message.asker, message.generation, message.holder)
+    else:
+        copies = () if message.checkpoint is None else (message.checkpoint,)
+        bare = _Backup(message.partition, message.generation, message.version, message.worker)
+    packed = [b"".join(pack_checkpoint(checkpoint)) for checkpoint in copies]
+    header = msgpack.packb((VERSION, _NUMBERS[type(message)], (plain.pack(bare), [len(data) for data in packed])))
+    return [header, b"".join(packed)] if packed else [header]
+
+
+def _decode_copies(kind: type[Any], body: Any, parts: Sequence[Bytes]) -> Backup | Held:
+    bare, sizes = body
+    data = memoryview(parts[1]).cast("B") if len(parts) == 2 else memoryview(b"")
+    if len(parts) > 2 or sum(sizes) != len(data) or any(size <= 0 for size in sizes):
+        raise ProtocolError(f"{len(data)} bytes of checkpoints where {sum(sizes)} were announced")
+    copies = []
+    for size in sizes:
+        copies.append(unpack_checkpoint(data[:size]))
+        data = data[size:]
+    if kind is Held:
+        return Held(*plain.unpack(_Held, bare), tuple(copies))
+    if len(copies) > 1:
+        raise ProtocolError(f"a backup of {len(copies)} checkpoints")
+    return Backup(*plain.unpack(_Backup, bare), copies[0] if copies else None)
 
 
 # --- the journal, as the store keeps it --------------------------------------------------------------------------

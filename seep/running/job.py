@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from seep.backends.local import LocalBackend
 from seep.control.requests import FixEpoch, ReleaseEpoch
-from seep.errors import DataLoss, Misuse, Retry, SeepError
+from seep.errors import Misuse, Retry, SeepError, error_of
 from seep.flow.build import Flow
 from seep.flow.check import runnable
 from seep.protocol.journal import LIVE, Journal, Replace
@@ -25,7 +25,8 @@ from seep.runtime.api import ApiServer
 from seep.runtime.control import HostControl
 from seep.runtime.controller import FAILED, ControllerHost
 from seep.runtime.deadletters import NAME as LETTERS
-from seep.runtime.job import JobDirectory, job_path
+from seep.runtime.home import job_path
+from seep.runtime.job import JobDirectory
 from seep.runtime.slots import Backend
 from seep.state.checkpoint import Checkpoint
 
@@ -50,17 +51,25 @@ def start(
     path = job_path(flow.name)
     if (path / "api").exists() and _answers(path):
         raise Misuse(f"flow {flow.name!r} runs already in {path}; stop it first: seep stop {flow.name}")
-    if not resume:
+    if resume:
+        if not (path / "store" / "journal").exists():
+            raise Misuse(f"flow {flow.name!r} has nothing to resume in {path}; start it without --resume")
+        directory = JobDirectory.resume(path, graph, flow.settings)
+    else:
+        saved = _savepoint(restore, path) if restore is not None else None
+        if saved is not None:
+            saved.check(graph)
         for part in ("store", "sockets", "workers", "api", "token", LETTERS):
             _remove(path / part)
-    elif not (path / "store" / "journal").exists():
-        raise Misuse(f"flow {flow.name!r} has nothing to resume in {path}; start it without --resume")
-    directory = JobDirectory.create(path, graph, flow.settings)
-    if restore is not None:
-        saved = Path(restore) if "/" in str(restore) else path / "savepoints" / str(restore)
-        Savepoint(saved).prepare(graph, directory.store())
+        directory = JobDirectory.create(path, graph, flow.settings)
+        if saved is not None:
+            saved.prepare(graph, directory.store())
     backend = _backend(on, directory, master, workers)
     return Job(flow, directory, backend, workers)
+
+
+def _savepoint(restore: str | Path, path: Path) -> Savepoint:
+    return Savepoint(Path(restore) if "/" in str(restore) else path / "savepoints" / str(restore))
 
 
 def _backend(on: str, directory: JobDirectory, master: str | None, workers: int) -> Backend:
@@ -129,6 +138,21 @@ class Job:
         self._until(lambda: len(self.journal.live(operator)) == count and self._at_rest(operator), f"scale {operator}")
         return answer
 
+    def rebalance(self, operator: str) -> dict[str, Any]:
+        """Give an operator's partitions key ranges of equal load, while it runs; returns when that is committed.
+
+        The answer says whether anything was changed, and why (not).
+        """
+        before = self.journal.next_number.get(operator)
+        answer = self._control.rebalance(operator)
+
+        def done() -> bool:
+            over = self.journal.next_number.get(operator) != before or not self._control.planned(operator)[0]
+            return over and self._at_rest(operator)
+
+        self._until(done, f"rebalance {operator}")
+        return answer
+
     def _at_rest(self, operator: str) -> bool:
         return all(r.operator != operator for r in self.journal.replaces)
 
@@ -158,7 +182,7 @@ class Job:
             raise Retry(f"flow {self.name!r} is still running after {timeout_seconds} s")
         self.api.close()
         if self.host.outcome == FAILED:
-            raise DataLoss(self.host.report)
+            raise error_of(self.host.report)
         return self.result()
 
     def result(self) -> Result:

@@ -1,7 +1,8 @@
 """`seep.run`: a flow over bounded input, to its end.
 
 Inline, the machines run in the simulator's world without faults, in virtual time: the same code as in workers, no
-processes, no waiting.
+processes, no waiting. A source that says it never ends is refused at once; one that does not say so runs until it is
+interrupted, or for a day of virtual time.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import replace as with_fields
 from random import Random
 from typing import Any
 
-from seep.errors import Misuse, SeepError
+from seep.errors import Misuse, error_of
 from seep.flow.build import Flow
 from seep.flow.check import runnable
 from seep.running.job import start
@@ -40,10 +41,16 @@ def run(flow: Flow, on: str = "inline", **options: Any) -> Result:
     if options:
         raise Misuse(f"run(on='inline') has no option {next(iter(options))!r}")
     graph = runnable(flow)
+    for node in graph.nodes.values():
+        if node.kind == "source" and getattr(getattr(node.make, "connector", None), "endless", False):
+            raise Misuse(
+                f"flow {flow.name!r}: source {node.name!r} never ends, and an inline run goes to the end of its input;"
+                " give the source an end (rows=, no follow=), or run it on='local'"
+            )
     settings = with_fields(flow.settings, spare_workers=0)
     world = World(graph, settings, Random(0), INLINE_WORKERS, jitter_ms=0.0)
     if not world.run_until(lambda: world.controller.finished or bool(world.controller.journal.stopping), DAY_MS):
-        raise Misuse(f"flow {flow.name!r}: its input does not end; use seep.start")
+        raise Misuse(f"flow {flow.name!r}: its input has not ended after a day of virtual time; run it on='local'")
     if world.controller.journal.stopping:
-        raise SeepError(world.controller.journal.stopping)
+        raise error_of(world.controller.journal.stopping)
     return collected(graph, world.controller.journal, world.store.perform)

@@ -19,7 +19,7 @@ from seep.model.arrow import ArrowState, compact
 from seep.model.epoch import Progress
 from seep.model.ids import Generation, KeyRange, PartitionId
 from seep.partition.contract import Graph, split_buckets
-from seep.protocol.effects import Append, LoadCheckpoints, PutCheckpoint, ReadLog, SwapJournal
+from seep.protocol.effects import Append, FenceStore, LoadCheckpoints, PutCheckpoint, ReadLog, SwapJournal
 from seep.protocol.journal import Journal
 from seep.running.audit import counters_of, sent_to
 from seep.runtime.stores.directory import DirectoryStore
@@ -61,6 +61,7 @@ class Savepoint:
         store = DirectoryStore(path / "store", key)
         operators: dict[str, list[int]] = {}
         for checkpoint in checkpoints:
+            store.perform(FenceStore(0, checkpoint.partition, FIRST))
             reply = store.perform(PutCheckpoint(0, checkpoint))
             if reply is None or reply.error:
                 raise DataLoss(f"savepoint {path.name!r} could not be written: {reply and reply.error}")
@@ -74,6 +75,25 @@ class Savepoint:
         if numbers is None:
             raise Misuse(f"the savepoint has no state of an operator {operator!r}")
         return [whole(self.store, PartitionId(operator, number), 0) for number in numbers]
+
+    def check(self, graph: Graph) -> None:
+        """Refuse an app that has no place for something that was saved: it would be lost without a word."""
+        for kind, saved in (("operator", self.manifest["operators"]), ("source", self.manifest["sources"])):
+            there = [node.name for node in graph.nodes.values() if node.kind == kind]
+            lost = [name for name in saved if name not in there]
+            if lost:
+                raise Misuse(
+                    f"savepoint {self.path.name!r} was taken from another app: this one has no {kind}"
+                    f" {', '.join(map(repr, lost))} to put its saved state into; give it one of that name"
+                )
+        for name, found in self.manifest["sources"].items():
+            splits = graph.nodes[name].make().splits
+            lost = [split for split in found["splits"] if int(split) >= splits]
+            if lost:
+                raise Misuse(
+                    f"savepoint {self.path.name!r} holds {splits + len(lost)} splits of source {name!r}, which now has"
+                    f" {splits}: what was read of the others would be forgotten; give it the files or splits it had"
+                )
 
     def prepare(self, graph: Graph, store: DirectoryStore) -> Journal:
         """Fill a new job's store, and give it its first journal."""
@@ -105,6 +125,9 @@ class Savepoint:
                 self._put(store, Append(0, PartitionId(node.name, 0), FIRST, after, (rows, None)))
 
     def _put(self, store: DirectoryStore, effect: PutCheckpoint | Append | SwapJournal) -> None:
+        if not isinstance(effect, SwapJournal):
+            written = effect.checkpoint if isinstance(effect, PutCheckpoint) else effect
+            store.perform(FenceStore(0, written.partition, FIRST))
         reply = store.perform(effect)
         if reply is None or reply.error:
             # A partition that finds nothing starts empty: never let one.
@@ -121,13 +144,14 @@ class Savepoint:
         splits = {
             str(split): [known[1], known[1], *known[2:]]
             for split, known in ((int(s), k) for s, k in saved["splits"].items())
-            if split < len(lows) and lows[split] in key_range
+            if lows[split] in key_range
         }
         record = {
             "after": after - 1,
             "now": saved["now"],
             "watermark": saved["watermark"],
             "ended": False,
+            "idle": False,
             "digest": 0,
             "rows": 0,
             "splits": splits,

@@ -32,6 +32,8 @@ class JobControl(Protocol):
 
     def scale(self, operator: str, count: int) -> dict[str, Any]: ...
 
+    def rebalance(self, operator: str) -> dict[str, Any]: ...
+
     def kill(self, operator: str, index: int) -> dict[str, Any]: ...
 
     def savepoint(self, name: str) -> dict[str, Any]: ...
@@ -44,6 +46,10 @@ class JobControl(Protocol):
 class Scale(BaseModel):
     operator: str
     count: int = Field(ge=1, le=4096)
+
+
+class Rebalance(BaseModel):
+    operator: str
 
 
 class Kill(BaseModel):
@@ -84,6 +90,10 @@ def create_app(control: JobControl, token: str) -> FastAPI:
     @app.post("/scale")
     def scale(body: Scale) -> dict[str, Any]:
         return control.scale(body.operator, body.count)
+
+    @app.post("/rebalance")
+    def rebalance(body: Rebalance) -> dict[str, Any]:
+        return control.rebalance(body.operator)
 
     @app.post("/kill")
     def kill(body: Kill) -> dict[str, Any]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from seep.control.requests import ScaleTo, StopFlow
-from seep.errors import Misuse
+from seep.control.balance import plan_rebalance
+from seep.control.requests import Rebalance, ScaleTo, StopFlow
+from seep.control.scaling import loads_of
+from seep.errors import Misuse, error_of
+from seep.model.ids import KeyRange
 from seep.protocol.journal import LIVE
 from seep.runtime.controller import ControllerHost
 
@@ -37,7 +40,7 @@ class HostControl:
         return {
             "flow": self.flow,
             "outcome": self.host.outcome or "running",
-            "report": self.host.report,
+            "report": str(error_of(self.host.report)),
             "journal_version": view.journal.version,
             "replaces": len(view.journal.replaces),
             "workers": list(view.workers),
@@ -50,6 +53,21 @@ class HostControl:
             raise Misuse(f"{operator} may have {node.minimum} to {node.maximum} partitions, not {count}")
         self.host.request(ScaleTo(operator, count))
         return {"operator": operator, "count": count}
+
+    def rebalance(self, operator: str) -> dict[str, Any]:
+        """``rebalanced``: whether it was asked for; ``why`` (not)."""
+        kind = self.host.machine.graph.nodes[self._known(operator)].kind
+        if kind != "operator":
+            raise Misuse(f"{operator} is a {kind}; only operators are rebalanced")
+        ranges, why = self.planned(operator)
+        if ranges:
+            self.host.request(Rebalance(operator))
+        return {"operator": operator, "rebalanced": bool(ranges), "why": why}
+
+    def planned(self, operator: str) -> tuple[list[KeyRange], str]:
+        """The ranges that a rebalance would give the operator now; none when it would not change any."""
+        view = self.host.view
+        return plan_rebalance(view.journal.live(operator), loads_of(view.statuses))
 
     def kill(self, operator: str, index: int) -> dict[str, Any]:
         live = self.host.view.journal.live(self._known(operator))

@@ -47,7 +47,7 @@ class ControllerHost:
         graph, settings = job.code()
         self.job = job
         self.backend = backend
-        self.machine = Controller(graph, settings, workers)
+        self.machine = Controller(graph, settings, workers, resumes=job.has_begun)
         self.store = job.store()
         self.transport = job.transport(CONTROLLER)
         self.background = Background(self.store, self.transport.wake)
@@ -107,7 +107,7 @@ class ControllerHost:
                 self._round()
         except Exception as error:
             # The loop is over and no one else will say so: those who wait are told why.
-            self.outcome, self.report = FAILED, f"{type(error).__name__}: {error}"
+            self.outcome, self.report = FAILED, f"Bug: {type(error).__name__}: {error}"
             raise
         finally:
             self._end()
@@ -134,6 +134,8 @@ class ControllerHost:
         if now_ms() - self._wanted_ms > RESTOCK_MS:
             # Those that ended since are started anew; not at once, so that a worker that cannot start does not spin.
             self._perform([WantWorkers(self._wanted)])
+        if machine.journal.version and not self.view.journal.version:
+            self.job.begin()
         self.view = View(machine.journal, dict(machine.statuses), tuple(machine.heard), tuple(machine.decisions))
         self._judge()
 

@@ -2,7 +2,7 @@
 
     key        32 random bytes, 0600: proves membership, signs what is saved
     code       the graph and its settings, cloudpickled
-    plan       sealed by the key: the digest of `code`
+    plan       sealed by the key: the digest of `code`, and which app it is of (`seep.runtime.identity`)
     store/     checkpoints, logs, journal        sockets/   where processes listen
     workers/   WORKER.json (process id, metrics port), WORKER.log
 
@@ -21,21 +21,14 @@ from typing import Any
 
 import cloudpickle
 
+from seep.errors import Misuse
 from seep.model.settings import Settings
 from seep.partition.contract import Graph
+from seep.runtime.identity import differences, identity_of
 from seep.runtime.stores.directory import DirectoryStore
 from seep.runtime.stores.files import Files, escape, read_or_none
 from seep.runtime.transport import Transport
 from seep.state.codec import PLAN, DamagedError, decode_value, encode_value
-
-
-def jobs_home() -> Path:
-    """Where flows keep their state unless told otherwise: one directory for each flow, by its name."""
-    return Path(os.environ.get("SEEP_HOME", ".seep"))
-
-
-def job_path(flow: str) -> Path:
-    return jobs_home() / escape(flow)
 
 
 class JobDirectory:
@@ -47,7 +40,7 @@ class JobDirectory:
 
     @classmethod
     def create(cls, path: Path | str, graph: Graph, settings: Settings) -> JobDirectory:
-        """Make the directory, or renew the code of a job that is to be resumed: its key and store stay."""
+        """Make the directory; the key, if there is one, stays."""
         home = Path(path).absolute()
         files = Files(sync=True)
         for part in (home, home / "store", home / "sockets", home / "workers"):
@@ -55,20 +48,52 @@ class JobDirectory:
         home.chmod(0o700)
         if not (home / "key").exists():
             files.replace(home / "key", [secrets.token_bytes(32)])
+        (home / "begun").unlink(missing_ok=True)
         job = cls(home)
         code = cloudpickle.dumps((graph, settings))
         files.replace(home / "code", [code])
-        files.replace(home / "plan", [encode_value(PLAN, {"code": hashlib.sha256(code).hexdigest()}, job.key)])
+        plan = {"code": hashlib.sha256(code).hexdigest(), "app": identity_of(graph, settings)}
+        files.replace(home / "plan", [encode_value(PLAN, plan, job.key)])
         return job
+
+    @classmethod
+    def resume(cls, path: Path | str, graph: Graph, settings: Settings) -> JobDirectory:
+        """The job as it is, with the code it was started with. Refuses another app or other libraries: what they
+        would make of its state and logs nobody knows."""
+        job = cls(path)
+        parts, libraries = differences(job._plan()["app"], identity_of(graph, settings))
+        then = "or start with that one, take a savepoint and restore it here"
+        if parts:
+            raise Misuse(
+                f"the job in {job.path} was started from another app (different: {', '.join(parts)});"
+                f" resume it with the app it was started from, {then}"
+            )
+        if libraries:
+            raise Misuse(
+                f"the job in {job.path} was started with other libraries ({'; '.join(libraries)});"
+                f" resume it with the same, {then}"
+            )
+        return job
+
+    def _plan(self) -> dict[str, Any]:
+        found: dict[str, Any] = decode_value(PLAN, (self.path / "plan").read_bytes(), self.key)
+        return found
 
     def code(self) -> tuple[Graph, Settings]:
         """The graph and settings, if the plan vouches for them."""
-        plan = decode_value(PLAN, (self.path / "plan").read_bytes(), self.key)
         data = (self.path / "code").read_bytes()
-        if not secrets.compare_digest(plan["code"], hashlib.sha256(data).hexdigest()):
+        if not secrets.compare_digest(self._plan()["code"], hashlib.sha256(data).hexdigest()):
             raise DamagedError(f"{self.path / 'code'} is not the code that the plan names")
         graph, settings = cloudpickle.loads(data)
         return graph, settings
+
+    @property
+    def has_begun(self) -> bool:
+        """It has had a journal: a store without one has lost it."""
+        return (self.path / "begun").exists()
+
+    def begin(self) -> None:
+        (self.path / "begun").touch()
 
     def store(self) -> DirectoryStore:
         return DirectoryStore(self.path / "store", self.key)

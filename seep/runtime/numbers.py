@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from seep.model.ids import PartitionId
+from seep.partition.source import SourcePartition
 from seep.partition.worker import Partition
 
 PARTITION = ("worker", "operator", "partition")
@@ -34,6 +35,8 @@ FAMILIES = (
     Family("seep_epoch", PARTITION, "The last epoch taken (a source: announced; a sink: committed)."),
     Family("seep_durable_epoch", PARTITION, "The epoch of the newest durable checkpoint or log record."),
     Family("seep_lag_epochs", PARTITION, "Epochs behind the highest one heard of."),
+    Family("seep_source_lag_rows", PARTITION, "Rows there to be read, where a source can say (text: estimated)."),
+    Family("seep_busy_seconds_total", PARTITION, "Time the partition was at work, without encoding what it sends."),
     Family("seep_state_bytes", PARTITION, "Processing state held."),
     Family("seep_state_keys", PARTITION, "Keys that have state."),
     Family("seep_buffer_bytes", PARTITION, "Output kept for replay."),
@@ -41,6 +44,7 @@ FAMILIES = (
     Family("seep_checkpoints_failed_total", PARTITION, "Checkpoints that the store did not take."),
     Family("seep_checkpoint_bytes_total", PARTITION, "Bytes of the checkpoints made durable, before they are encoded."),
     Family("seep_checkpoint_seconds_total", PARTITION, "Time spent to encode and write checkpoints."),
+    Family("seep_unprotected_seconds_total", PARTITION, "Time in which no upstream worker held a copy of the state."),
     Family("seep_dead_letters_total", PARTITION, "Rows that user code refused."),
     Family("seep_dropped_total", DROPPED, "Dropped: late, skipped, duplicate (replayed), fenced (of a zombie)."),
     Family("seep_recoveries_total", PARTITION, "Starts of the partition here because it was lost elsewhere."),
@@ -79,6 +83,7 @@ def snapshot(
     partitions: Iterable[Partition],
     saved: Mapping[PartitionId, Saved],
     recovered: Mapping[PartitionId, int],
+    busy_ms: Mapping[PartitionId, float],
 ) -> Snapshot:
     """`own`: families of the worker itself; `counts`: what its machine has dropped."""
     found: dict[str, dict[tuple[str, ...], float]] = {family.name: {} for family in FAMILIES}
@@ -94,6 +99,10 @@ def snapshot(
         labels = (worker, who.operator, str(who.number))
         for name, number in _of(partition, saved.get(who, Saved()), recovered.get(who, 0)).items():
             found[name][labels] = number
+        found["seep_busy_seconds_total"][labels] = busy_ms.get(who, 0.0) / 1000
+        lag = _rows_behind(partition)
+        if lag is not None:
+            found["seep_source_lag_rows"][labels] = lag
         statistics = partition.status().statistics
         for reason in ("late", "skipped"):
             found["seep_dropped_total"][(*labels, reason)] = statistics.get(reason, 0)
@@ -118,6 +127,17 @@ def _of(partition: Partition, saved: Saved, recovered: int) -> dict[str, float]:
         "seep_checkpoints_failed_total": saved.failed,
         "seep_checkpoint_bytes_total": saved.size_bytes,
         "seep_checkpoint_seconds_total": saved.seconds,
+        "seep_unprotected_seconds_total": statistics.get("unprotected_ms", 0) / 1000,
         "seep_dead_letters_total": statistics.get("errors", 0),
         "seep_recoveries_total": recovered,
     }
+
+
+def _rows_behind(partition: Partition) -> int | None:
+    """Rows that lie before a source partition; None when it is none, or one that cannot say."""
+    behind = getattr(getattr(partition, "intake", None), "behind", None)
+    if behind is None or not isinstance(partition, SourcePartition):
+        return None
+    wall_ms = partition.desk.wall_ms
+    found = [behind(split, known[1], wall_ms) for split, known in partition.splits.items() if not known[3]]
+    return None if None in found else sum(found)

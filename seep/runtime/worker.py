@@ -44,6 +44,7 @@ class WorkerHost:
         self.worker = worker
         self.machine = Worker(worker, graph, settings)
         self.machine.desk.spill = spill_into(job.path)
+        self.machine.clock = now_ms
         self.store = job.store()
         self.transport = job.transport(worker)
         self.background = Background(self.store, self.transport.wake)
@@ -155,7 +156,8 @@ class WorkerHost:
         }
         partitions = self.machine.partitions.values()
         counts = self.machine.statistics()
-        return snapshot(self.worker, own, counts, partitions, dict(self.background.saved), self.recovered)
+        saved, busy_ms = dict(self.background.saved), self.machine.busy_ms
+        return snapshot(self.worker, own, counts, partitions, saved, self.recovered, busy_ms)
 
 
 def run_worker(job_path: Path | str, worker: str) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from os import cpu_count
 
 from seep.model.ids import CONTROLLER
-from seep.sim.faults import controller_steps, named_steps
+from seep.sim.interrupted import controller_steps, named_steps
 from seep.sim.oracle import Violation
 from seep.sim.stage import Stage, chain
 from seep.sim.world import SimNode, World

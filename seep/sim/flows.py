@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 
 from seep.partition.contract import Edge, Graph, Node
-from seep.sim.light import Chained, LightIntake, LightOutlet, Timed, Windowed, by_key, local
+from seep.sim.light import Chained, LightIntake, LightOutlet, Supply, Timed, Windowed, by_key, local
+
+
+@dataclass(frozen=True)
+class DrawnFlow:
+    shape: str
+    graph: Graph
+    supplies: dict[str, Supply]
+    """By source."""
+    splits: dict[str, int]
 
 
 class _Builder:
@@ -15,6 +25,8 @@ class _Builder:
         self.random = random
         self.nodes: dict[str, tuple[str, Callable[..., object]]] = {}
         self.edges: list[Edge] = []
+        self.supplies: dict[str, Supply] = {}
+        self.splits: dict[str, int] = {}
 
     def node(self, name: str, kind: str, make: Callable[..., object], *inputs: str) -> str:
         self.nodes[name] = (kind, make)
@@ -22,10 +34,13 @@ class _Builder:
             self.edges.append(Edge(f"{source}>{name}", source, name, port))
         return name
 
-    def source(self, name: str, rows: int) -> str:
-        splits = self.random.choice((1, 2, 3))
+    def source(self, name: str) -> str:
+        splits = self.splits[name] = self.random.choice((1, 2, 3))
         salt, keys = self.random.randrange(1000), self.random.choice((2, 5, 40))
-        return self.node(name, "source", partial(LightIntake, salt, splits, max(4, rows // splits), keys))
+        idle_ms = self.random.choice((10, 40)) if splits > 1 and self.random.random() < 0.2 else None
+        supply = self.supplies[name] = Supply()
+        intake = partial(LightIntake, salt, splits, 0, keys, idle_ms=idle_ms, supply=supply)
+        return self.node(name, "source", intake)
 
     def sink(self, name: str, *inputs: str) -> str:
         return self.node(name, "sink", LightOutlet, *inputs)
@@ -41,27 +56,27 @@ class _Builder:
         return Graph(nodes, tuple(self.edges))
 
 
-def draw_flow(random: Random, rows: int) -> tuple[str, Graph]:
-    """A flow by the seed: its shape's name and its graph."""
+def draw_flow(random: Random) -> DrawnFlow:
+    """A flow by the seed."""
     b = _Builder(random)
     keys = random.choice((3, 17, 60))
     chained = partial(Chained, keys=keys)
     shape = random.choice(("chain", "rekey", "two-inputs", "diamond", "windows", "timers"))
     if shape == "chain":
-        b.sink("out", b.node("a", "operator", chained, b.source("s", rows)))
+        b.sink("out", b.node("a", "operator", chained, b.source("s")))
     elif shape == "rekey":
-        a = b.node("a", "operator", chained, b.source("s", rows))
+        a = b.node("a", "operator", chained, b.source("s"))
         b.sink("out", b.node("b", "operator", chained, a))
     elif shape == "two-inputs":
-        b.sink("out", b.node("a", "operator", chained, b.source("s", rows // 2), b.source("t", rows // 2)))
+        b.sink("out", b.node("a", "operator", chained, b.source("s"), b.source("t")))
     elif shape == "diamond":
-        s = b.source("s", rows // 2)
+        s = b.source("s")
         a, c = b.node("a", "operator", chained, s), b.node("b", "operator", Timed, s)
         b.sink("out", b.node("c", "operator", chained, a, c))
     elif shape == "windows":
-        a = b.node("a", "operator", chained, b.source("s", rows))
+        a = b.node("a", "operator", chained, b.source("s"))
         b.sink("out", b.node("w", "operator", Windowed, a))
     else:
-        w = b.node("w", "operator", Windowed, b.source("s", rows // 2), b.source("t", rows // 2))
+        w = b.node("w", "operator", Windowed, b.source("s"), b.source("t"))
         b.sink("out", b.node("z", "operator", Timed, w), w)
-    return shape, b.graph()
+    return DrawnFlow(shape, b.graph(), b.supplies, b.splits)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seep.model.epoch import Moment
-from seep.model.ids import BEGINNING, BUCKETS, KeyRange
+from seep.model.ids import BUCKETS, FOREVER, GROUP_BUCKETS, KeyRange
 from seep.partition.contract import Reading, split_buckets
 
 Row = tuple[int, int, int]
@@ -34,6 +34,10 @@ class LightBatch:
         return len(self.items)
 
     @property
+    def weight(self) -> int:
+        return len(self.items)
+
+    @property
     def size_bytes(self) -> int:
         return 32 * len(self.items)
 
@@ -46,6 +50,12 @@ class LightBatch:
 
     def concat(self, batches: Iterable[LightBatch]) -> LightBatch:
         return LightBatch(tuple(item for batch in batches for item in batch.items))
+
+    def by_group(self) -> dict[int, int]:
+        counts: dict[int, int] = {}
+        for bucket, _ in self.items:
+            counts[bucket // GROUP_BUCKETS] = counts.get(bucket // GROUP_BUCKETS, 0) + 1
+        return counts
 
     def digest(self) -> int:
         return sum(hash(item) & 0xFFFF_FFFF_FFFF for item in self.items) % 2**64
@@ -178,28 +188,66 @@ class Timed(LightLogic):
         return out
 
 
-class LightIntake:
-    """Splits of a fixed number of rows; a row is a function of (source, split, position)."""
+class Supply:
+    """What a source will ever have, shared by every intake that reads it: open-ended until somebody says where it ends.
 
-    def __init__(self, salt: int, splits: int, rows: int, keys: int, routes: Mapping[str, Route]) -> None:
-        self.salt, self.splits, self.rows, self.keys, self.routes = salt, splits, rows, keys, routes
+    So a schedule lasts until enough has happened in it, and it is still known to the row what must come out.
+    """
+
+    def __init__(self) -> None:
+        self.ends: dict[int, int] | None = None
+        """By split: where it ends (None: open)."""
+        self.furthest: dict[int, int] = {}
+        self.paused: set[int] = set()
+        """Splits that have nothing new for a while."""
+
+    def end(self, splits: int, more: int) -> None:
+        """A few rows more than anybody has read, and that is all."""
+        self.ends = {split: self.furthest.get(split, 0) + more for split in range(splits)}
+
+
+class LightIntake:
+    """Splits of rows; a row is a function of (source, split, position). Of a fixed number, unless a supply says."""
+
+    def __init__(
+        self,
+        salt: int,
+        splits: int,
+        rows: int,
+        keys: int,
+        routes: Mapping[str, Route],
+        idle_ms: int | None = None,
+        supply: Supply | None = None,
+    ) -> None:
+        self.salt, self.splits, self.keys, self.routes = salt, splits, keys, routes
         self.lateness_us = 15_000
-        self.idle_ms = None
+        self.idle_ms = idle_ms
+        self.supply = supply or Supply()
+        if supply is None:
+            self.supply.ends = dict.fromkeys(range(splits), rows)
         self.origin = [r.low for r in split_buckets(splits)]
+
+    def end(self, split: int) -> int:
+        ends = self.supply.ends
+        return FOREVER if ends is None else ends[split]
 
     def row(self, split: int, index: int) -> Row:
         noise = (index * 7919 + split * 104_729 + self.salt * 15_485_863) * 2_654_435_761 >> 5
         return noise % self.keys, noise % 9973, index * 4_000 + (noise >> 9) % 20_000
 
     def read(self, split: int, position: Any, until: Any, limit_rows: int, now_ms: int) -> Reading | None:
-        start = position or 0
-        end = until if until is not None else min(self.rows, start + max(1, min(limit_rows, 1 + (now_ms + split) % 5)))
+        start, last, supply = position or 0, self.end(split), self.supply
+        if until is None and split in supply.paused:
+            return None
+        end = until if until is not None else min(last, start + max(1, min(limit_rows, 1 + (now_ms + split) % 5)))
+        if end > supply.furthest.get(split, 0):
+            supply.furthest[split] = end
         if end <= start:
-            return Reading({}, start, 0, ended=True) if start >= self.rows else None
+            return Reading({}, start, 0, ended=True) if start >= last else None
         rows = [self.row(split, i) for i in range(start, end)]
         items = [(self.origin[split], row) for row in rows]
         outputs = {name: LightBatch(tuple((route(i), i[1]) for i in items)) for name, route in self.routes.items()}
-        return Reading(outputs, end, len(rows), max(r[2] for r in rows), ended=end >= self.rows)
+        return Reading(outputs, end, len(rows), max(r[2] for r in rows), ended=end >= last)
 
 
 class LightOutlet:
@@ -212,6 +260,3 @@ class LightOutlet:
 
     def publish(self, epoch: int, record: Any, ended: bool) -> int:
         return -1
-
-
-__all__ = ["BEGINNING", "Chained", "LightBatch", "LightIntake", "LightOutlet", "LightState", "Timed", "Windowed"]

@@ -1,4 +1,8 @@
-"""One schedule: from a seed to a verdict. Same seed, same bytes."""
+"""One schedule: from a seed to a verdict. Same seed, same bytes.
+
+It lasts until enough has happened: the sources stay open until at least `MESSAGES` messages were handled and `HITS`
+faults hit something live; then everything heals, the input ends, and what was committed is judged.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +15,25 @@ from random import Random
 from seep.control.controller import DRAIN
 from seep.model.ids import CONTROLLER, PartitionId
 from seep.model.settings import Settings
-from seep.partition.source import SourcePartition
+from seep.partition.contract import Graph
 from seep.partition.worker import Worker
 from seep.protocol.journal import SEALED, Journal
-from seep.sim.faults import Fault, Injector, draw_faults
-from seep.sim.flows import draw_flow
+from seep.sim.checks import Watch, unrest
+from seep.sim.faults import LATE, MAIN, RESERVE, Fault, draw_faults
+from seep.sim.flows import DrawnFlow, draw_flow
+from seep.sim.injector import Injector
 from seep.sim.oracle import Violation, check_journal, check_output, check_sources
 from seep.sim.world import World
 
-REST_EVERY = 8
+MESSAGES = 1_000
+HITS = 5
+REST_EVERY = 4
 """Every so many seeds the schedule runs on after its end, to see it come to rest."""
+COLUMNS_EVERY = 20
+"""Every so many seeds everything goes through Arrow columns, the wire form and the checkpoint codec."""
+LOOK_MS = 2.0
+LAST_ROWS = 6
+LIMIT_MS = 30_000.0
 
 
 @dataclass
@@ -32,9 +45,27 @@ class Outcome:
     hits: int = 0
     replaces: int = 0
     rows: int = 0
+    refused: int = 0
+    """Writes of fenced generations that the store turned away."""
+    lost_writes: int = 0
+    stopped: str = ""
+    """The report with which the flow stopped, where the promise allows it."""
+    columns: bool = False
     virtual_ms: float = 0.0
     digest: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
     interrupted: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """All that a seed says before anything happens."""
+
+    flow: DrawnFlow
+    settings: Settings
+    workers: int
+    parts: int
+    faults: list[Fault]
 
 
 def draw_settings(random: Random) -> Settings:
@@ -48,6 +79,7 @@ def draw_settings(random: Random) -> Settings:
         credit_bytes=random.choice((32, 320, 1 << 20)),
         credit_epochs=random.choice((1, 3, 32)),
         buffer_bytes=random.choice((20_000, 1 << 30)),
+        copies_bytes=random.choice((0, 2_000, 1 << 28)),
         retry_ms=random.choice((15.0, 40.0)),
         report_ms=random.choice((8.0, 20.0)),
         suspect_ms=random.choice((60.0, 150.0, 400.0)),
@@ -56,46 +88,96 @@ def draw_settings(random: Random) -> Settings:
     )
 
 
-def run_schedule(seed: int, faults: list[Fault] | None = None, rows: int = 0) -> Outcome:
+def draw_schedule(random: Random) -> Drawn:
+    flow, settings = draw_flow(random), draw_settings(random)
+    workers, parts = random.choice((1, 2, 3, 4)), random.choice((1, 1, 2, 3))
+    return Drawn(flow, settings, workers, parts, draw_faults(random, random.choice((90.0, 240.0))))
+
+
+def run_schedule(seed: int, faults: list[Fault] | None = None) -> Outcome:
     """Run the seed's flow under the seed's faults (or the given ones), heal, and judge."""
     random = Random(seed)
-    shape, graph = draw_flow(random, rows or random.choice((160, 240, 400)))
-    settings = draw_settings(random)
-    workers, parts = random.choice((1, 2, 3, 4)), random.choice((1, 1, 2, 3))
-    # Drawn in any case: with its own faults given back to it, a seed must be the same schedule.
-    drawn = draw_faults(random, random.choice((150.0, 400.0)))
-    faults = drawn if faults is None else faults
-    world = World(graph, settings, random, workers, parts)
-    injector = Injector(world)
-    injector.schedule(faults)
-    outcome = Outcome(seed, shape)
+    drawn = draw_schedule(random)
+    flow, graph = drawn.flow, drawn.flow.graph
+    columns = seed % COLUMNS_EVERY == 0
+    world = (_columns if columns else World)(graph, drawn.settings, random, drawn.workers, drawn.parts)
+    injector, watch = Injector(world, flow), Watch(world)
+    world.watch = watch
+    outcome = Outcome(seed, flow.shape, columns=columns)
     try:
-        calm_ms = max((fault.at_ms for fault in faults), default=0.0)
-        world.run_until(lambda: False, calm_ms + 0.001)
+        _play(world, injector, drawn.faults if faults is None else faults)
         injector.heal()
-        if not world.run_until(lambda: _over(world), world.now_ms + 30_000.0):
-            raise Violation(f"no end within 30 s after the last fault: {_where(world)}")
-        stopping = world.controller.journal.stopping
-        drained = stopping == DRAIN
-        stopping = "" if drained else stopping
-        if stopping and not injector.beyond:
-            raise Violation(f"stopped: {stopping}")
-        if not stopping:
-            check_sources(graph, world.store, complete=not drained)
-            _check_rest(world, seed)
-        outcome.rows = check_output(graph, world.store, complete=not stopping)
+        for name, supply in flow.supplies.items():
+            supply.end(flow.splits[name], LAST_ROWS)
+        _run_to_end(world)
+        outcome.stopped = _judge(graph, world, watch, injector.wiped, rest=seed % REST_EVERY == 0)
+        outcome.rows = check_output(graph, world.store, complete=not outcome.stopped)
         for journal in world.store.journals:
             check_journal(graph, journal)
-        _check_bounds(world)
     except Violation as violation:
         outcome.violation = str(violation)
-    journals = world.store.journals
+    store, journals = world.store, world.store.journals
     outcome.messages, outcome.hits, outcome.virtual_ms = world.messages, injector.hits, world.now_ms
     outcome.replaces = sum(len(_sealed(after) - _sealed(before)) for before, after in pairwise(journals))
-    outcome.interrupted = injector.interrupted
-    state = repr((sorted(world.store.history.items()), world.messages, [j.version for j in journals], world.now_ms))
+    outcome.kinds, outcome.interrupted = injector.kinds, injector.interrupted
+    outcome.refused, outcome.lost_writes = store.refused, store.lost_writes
+    state = repr((sorted(store.history.items()), world.messages, [j.version for j in journals], world.now_ms))
     outcome.digest = zlib.crc32(state.encode())
     return outcome
+
+
+def _columns(graph: Graph, settings: Settings, random: Random, workers: int, parts: int) -> World:
+    # Imported here: most schedules do without columns.
+    from seep.sim.columns import ColumnStore, Wire, in_columns
+
+    return World(in_columns(graph), settings, random, workers, parts, store=ColumnStore(), carry=Wire())
+
+
+def _play(world: World, injector: Injector, faults: list[Fault]) -> None:
+    """The main part of the plan; of the reserve what it takes to hit often enough; then what may end the flow."""
+    main = [fault for fault in faults if fault.part == MAIN]
+    for fault in main:
+        world.at(fault.at_ms, injector.perform, fault)
+    world.run_for(max((fault.at_ms for fault in main), default=0.0) + LOOK_MS)
+    limit_ms = world.now_ms + LIMIT_MS
+    for fault in [fault for fault in faults if fault.part == RESERVE]:
+        if injector.hits >= HITS:
+            break
+        world.run_for(fault.at_ms)
+        while not injector.perform(fault, tries=1) and world.now_ms < limit_ms:
+            world.run_for(LOOK_MS)
+    while world.messages < MESSAGES and world.now_ms < limit_ms:
+        world.run_for(LOOK_MS)
+    for fault in [fault for fault in faults if fault.part == LATE]:
+        world.run_for(fault.at_ms)
+        injector.perform(fault)
+
+
+def _run_to_end(world: World) -> None:
+    limit_ms = world.now_ms + LIMIT_MS
+    while not _over(world):
+        if world.now_ms > limit_ms:
+            raise Violation(f"no end within 30 s after the last fault: {_where(world)}")
+        world.run_for(LOOK_MS)
+
+
+def _judge(graph: Graph, world: World, watch: Watch, wiped: bool, rest: bool) -> str:
+    """Why it stopped, if it may."""
+    stopping = world.controller.journal.stopping
+    drained = stopping == DRAIN
+    if stopping and not drained:
+        if not (world.store.beyond or wiped):
+            raise Violation(f"stopped: {stopping}")
+        return stopping
+    if wiped and not world.store.journal:
+        raise Violation("the store has lost everything, and nobody has said so")
+    check_sources(graph, world.store, complete=not drained)
+    limit_ms = world.now_ms + LIMIT_MS / 3
+    while rest and unrest(world, watch):
+        if world.now_ms > limit_ms:
+            raise Violation(f"ended, but never at rest: {unrest(world, watch)}; {_where(world)}")
+        world.run_for(LOOK_MS * 5)
+    return ""
 
 
 def _sealed(journal: Journal) -> set[PartitionId]:
@@ -107,22 +189,6 @@ def _over(world: World) -> bool:
     return node.alive and (world.controller.finished or world.controller.journal.stopping not in ("", DRAIN))
 
 
-def _check_rest(world: World, seed: int) -> None:
-    """In the end no Replace is pending and no sealed sink is left (a sealed sender stays when the last checkpoints of
-    its receivers are older than its end: nothing more will come to replace them)."""
-    if seed % REST_EVERY:
-        return
-
-    def rests() -> bool:
-        journal = world.store.journal
-        if journal is None or any(r.operator for r in journal.replaces):
-            return False
-        return all(world.graph.nodes[p.operator].kind != "sink" for p in _sealed(journal))
-
-    if not world.run_until(rests, world.now_ms + 10_000.0):
-        raise Violation(f"ended, but never at rest: {_where(world)}")
-
-
 def _where(world: World) -> str:
     """Who stands where, for the report of a schedule that does not end."""
     lines = [f"replaces {world.controller.journal.replaces}"]
@@ -131,16 +197,3 @@ def _where(world: World) -> str:
         for name, partition in node.machine.partitions.items():
             lines.append(f"{node.name} {name} {partition.entry.role} {partition.status().epoch} {partition.running}")
     return "; ".join(lines)
-
-
-def _check_bounds(world: World) -> None:
-    limit = world.settings.credit_epochs
-    for node in world.live_workers():
-        assert isinstance(node.machine, Worker)
-        for partition in node.machine.partitions.values():
-            outputs = None if not hasattr(partition, "outputs") else partition.outputs
-            for cursors in outputs.cursors.values() if outputs else ():
-                for cursor in cursors.values():
-                    if len(cursor.opened) > limit:
-                        kind = "source" if isinstance(partition, SourcePartition) else "operator"
-                        raise Violation(f"{kind} has {len(cursor.opened)} epochs open on a channel, credit {limit}")

@@ -30,6 +30,7 @@ CALM = Settings(
     increments=2,
     frame_rows=3,
     credit_epochs=8,
+    copies_bytes=0,
     retry_ms=25.0,
     report_ms=5.0,
     suspect_ms=80.0,

@@ -1,8 +1,9 @@
 """A seeded world: workers, a controller and a store as events on one heap, in virtual time.
 
 The machines are the shipped ones. Links are FIFO and may be slow, cut at any frame or deaf in one direction; a
-worker may crash, pause and wake up as a zombie, or be slow; the controller may crash at any step. Without faults this
-is also the backend of ``on="inline"`` and of `seep.testing.Driver`.
+worker may crash (with or without anybody told), pause and wake up as a zombie, miss its ticks, or be slow; the
+controller may crash at any step; the store may fail, crash or come back empty. Without faults this is also the backend
+of ``on="inline"`` and of `seep.testing.Driver`.
 """
 
 from __future__ import annotations
@@ -22,10 +23,13 @@ from seep.partition.sink import SinkPartition
 from seep.partition.worker import Worker
 from seep.protocol.effects import Effect, Publish, Published, ReleaseWorker, Send, StoreReply, WantWorkers
 from seep.protocol.journal import Journal
+from seep.protocol.messages import Message
 from seep.sim.store import SimStore
 
 START_WALL_MS = 1_700_000_000_000
 TICK_MS = 5.0
+WATCH_EVERY = 64
+"""Events between two looks of the watch."""
 
 
 class SimNode:
@@ -36,6 +40,7 @@ class SimNode:
         self.machine = machine
         self.alive = True
         self.asleep_until = 0.0
+        self.no_tick_until = 0.0
         self.slowness_ms = 0.0
         self.clock_offset_ms = 0
 
@@ -51,15 +56,19 @@ class World:
         first: Journal | None = None,
         jitter_ms: float = 2.0,
         wall_ms: Callable[[], int] | None = None,
+        store: SimStore | None = None,
+        carry: Callable[[Message], Message] | None = None,
     ) -> None:
         self.graph, self.settings, self.random = graph, settings, random
         self.workers, self.parts, self.first, self.jitter_ms = workers, parts, first, jitter_ms
         self.now_ms = 0.0
-        self.store = SimStore()
+        self.store = store or SimStore()
+        self.carry = carry
+        """What becomes of a message between two processes (its wire form and back); None: it arrives as it is."""
         self.wall_ms = wall_ms or (lambda: START_WALL_MS + int(self.now_ms))
         self.nodes: dict[str, SimNode] = {}
-        self.heap: list[tuple[float, int, Callable[[], None]]] = []
-        self.sequence = 0
+        self.heap: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
+        self.sequence = self.events = 0
         self.link_free_ms: dict[tuple[str, str], float] = {}
         self.deaf_until: dict[tuple[str, str], float] = {}
         self.spawned = 0
@@ -67,24 +76,38 @@ class World:
         self.messages = 0
         self.store_errors = 0.0
         """Share of store calls that fail, half of them after they took effect."""
+        self.store_down_until = 0.0
+        self.store_starts = 0
         self.counts: Counter[str] = Counter()
-        self.failure: str = ""
+        self.watch: Callable[[], None] | None = None
+        """Looks at the world every few events, and raises when something is wrong."""
         self.start_controller()
 
     # --- the heap ------------------------------------------------------------------------------------------------
 
-    def at(self, delay_ms: float, action: Callable[[], None]) -> None:
+    def at(self, delay_ms: float, action: Callable[..., object], *arguments: Any) -> None:
         self.sequence += 1
-        heapq.heappush(self.heap, (self.now_ms + delay_ms, self.sequence, action))
+        heapq.heappush(self.heap, (self.now_ms + delay_ms, self.sequence, action, arguments))
 
     def run_until(self, done: Callable[[], bool], limit_ms: float) -> bool:
         """Step until `done` says so (looked at after every event); False when the time is up first."""
         while not done():
             if not self.heap or self.heap[0][0] > limit_ms:
                 return False
-            self.now_ms, _, action = heapq.heappop(self.heap)
-            action()
+            self.now_ms, _, action, arguments = heapq.heappop(self.heap)
+            action(*arguments)
         return True
+
+    def run_for(self, span_ms: float) -> None:
+        """Everything that happens in the next so many milliseconds."""
+        until_ms, heap, watch = self.now_ms + span_ms, self.heap, self.watch
+        while heap and heap[0][0] <= until_ms:
+            self.now_ms, _, action, arguments = heapq.heappop(heap)
+            action(*arguments)
+            self.events += 1
+            if watch is not None and not self.events % WATCH_EVERY:
+                watch()
+        self.now_ms = until_ms
 
     # --- processes -----------------------------------------------------------------------------------------------
 
@@ -95,27 +118,32 @@ class World:
         return machine
 
     def start_controller(self) -> None:
-        machine = Controller(self.graph, self.settings, self.workers, self.parts, self.first)
+        ran = bool(self.store.journals)
+        machine = Controller(self.graph, self.settings, self.workers, self.parts, self.first, resumes=ran)
         node = self.nodes[CONTROLLER] = SimNode(CONTROLLER, machine)
-        self.at(0.0, lambda: self._tick(node))
+        self.at(0.0, self._tick, node)
 
     def start_worker(self) -> None:
         self.spawned += 1
         name = f"w{self.spawned}"
         node = self.nodes[name] = SimNode(name, Worker(name, self.graph, self.settings))
-        self.at(0.0, lambda: self._tick(node))
+        self.at(0.0, self._tick, node)
 
     def live_workers(self) -> list[SimNode]:
         return [n for n in self.nodes.values() if n.alive and n.name != CONTROLLER]
 
-    def crash(self, name: str, detect_ms: float = 3.0) -> None:
-        """SIGKILL: everything volatile is gone; the controller hears of the closed connection a little later."""
+    def crash(self, name: str, detect_ms: float | None = 3.0) -> None:
+        """SIGKILL: everything volatile is gone; the controller hears of the closed connection a little later, or (None)
+        never: then only its silence tells."""
         node = self.nodes[name]
         node.alive = False
         if name == CONTROLLER:
             return
         del self.nodes[name]
-        self.at(detect_ms, lambda: self._to_controller(WorkerLost(name)))
+        if detect_ms is None:
+            detect_ms = self.settings.suspect_ms
+        else:
+            self.at(detect_ms, self._to_controller, WorkerLost(name))
         self.at(detect_ms + 20.0 * self.random.random(), self._respawn)
 
     def _to_controller(self, event: WorkerLost | Request) -> None:
@@ -133,8 +161,9 @@ class World:
     def _tick(self, node: SimNode) -> None:
         if not node.alive:
             return
-        if node.asleep_until > self.now_ms:
-            self.at(node.asleep_until - self.now_ms, lambda: self._tick(node))
+        held_until = max(node.asleep_until, node.no_tick_until)
+        if held_until > self.now_ms:
+            self.at(held_until - self.now_ms, self._tick, node)
             return
         if isinstance(node.machine, Controller):
             effects = node.machine.tick(self.now_ms)
@@ -142,7 +171,7 @@ class World:
             effects = node.machine.tick(self.now_ms, self.wall_ms() + node.clock_offset_ms)
         self._perform(node, effects)
         jitter = self.random.random() if self.jitter_ms else 0.0
-        self.at(TICK_MS + jitter + node.slowness_ms, lambda: self._tick(node))
+        self.at(TICK_MS + jitter + node.slowness_ms, self._tick, node)
 
     # --- effects -------------------------------------------------------------------------------------------------
 
@@ -156,63 +185,81 @@ class World:
             elif isinstance(effect, Publish):
                 self._publish(node, effect)
             elif not isinstance(effect, ReleaseWorker):
-                self._store(node, effect)
+                # One process's calls reach the store in their order.
+                self.at(self._arrival(node.name, "store") - self.now_ms, self._store, node, effect)
 
     def _publish(self, node: SimNode, effect: Publish) -> None:
         assert isinstance(node.machine, Worker)
         partition = node.machine.partitions.get(effect.partition)
         if isinstance(partition, SinkPartition):
             upto = partition.outlet.publish(effect.epoch, effect.record, effect.ended)
-            self.at(0.1, lambda: self._deliver(node, Published(effect.partition, upto)))
-
-    def _store(self, node: SimNode, effect: Any) -> None:
-        failing = self.store_errors and self.random.random() < self.store_errors
-        after = failing and self.random.random() < 0.5
-
-        def arrive() -> None:
-            reply = self.store.perform(effect) if not failing or after else None
-            if failing and hasattr(effect, "token"):
-                self.counts["store errors"] += 1
-                reply = StoreReply(effect.token, error="failed")
-            if reply is not None:
-                answer = reply
-                self.at(self._delay(), lambda: self._deliver(node, answer))
-
-        self.at(self._store_delay(node), arrive)
+            self.at(0.1, self._deliver, node, Published(effect.partition, upto))
 
     def _delay(self) -> float:
         return 0.2 + (self.random.random() * self.jitter_ms if self.jitter_ms else 0.0)
 
-    def _store_delay(self, node: SimNode) -> float:
-        # One process's calls reach the store in their order.
-        free = max(self.link_free_ms.get((node.name, "store"), 0.0), self.now_ms + self._delay())
-        self.link_free_ms[node.name, "store"] = free
-        return free - self.now_ms
+    def _arrival(self, source: str, target: str) -> float:
+        """Links are FIFO."""
+        link = (source, target)
+        arrival = self.now_ms + self._delay()
+        free = self.link_free_ms.get(link, 0.0)
+        if free > arrival:
+            arrival = free
+        self.link_free_ms[link] = arrival
+        return arrival
+
+    # --- the store -----------------------------------------------------------------------------------------------
+
+    def _store(self, node: SimNode, effect: Any) -> None:
+        token = getattr(effect, "token", None)
+        failing = self.store_errors and self.random.random() < self.store_errors
+        down = self.now_ms < self.store_down_until
+        answered_ms = self.now_ms + self._delay()
+        reply = None
+        if not down and (not failing or self.random.random() < 0.5):
+            reply = self.store.perform(effect, self.now_ms, answered_ms)
+        if (failing or down) and token is not None:
+            self.counts["store errors"] += 1
+            reply = StoreReply(token, error="failed")
+        if reply is not None:
+            self.at(answered_ms - self.now_ms, self._answer, node, reply, self.store_starts)
+
+    def _answer(self, node: SimNode, reply: StoreReply, starts: int) -> None:
+        # Answers that were under way when the store crashed are lost with the connection.
+        self._deliver(node, reply if starts == self.store_starts else StoreReply(reply.token, error="failed"))
+
+    def crash_store(self, down_ms: float) -> None:
+        """It loses what it has not answered for, and is away for a time."""
+        self.store_starts += 1
+        self.store_down_until = self.now_ms + down_ms
+        self.store.lose_tail(self.now_ms, self.random)
+
+    # --- messages ------------------------------------------------------------------------------------------------
 
     def _send(self, source: str, target: str, message: Any) -> None:
-        link = (source, target)
-        if self.deaf_until.get(link, 0.0) > self.now_ms:
+        if self.deaf_until and self.deaf_until.get((source, target), 0.0) > self.now_ms:
             self.counts["frames lost"] += 1
             return
-        arrival = max(self.link_free_ms.get(link, 0.0), self.now_ms + self._delay())
-        self.link_free_ms[link] = arrival
+        if self.carry is not None:
+            message = self.carry(message)
+        arrival = self._arrival(source, target)
+        self.sequence += 1
+        heapq.heappush(self.heap, (arrival, self.sequence, self._arrive, (source, target, message)))
 
-        def arrive() -> None:
-            node = self.nodes.get(target)
-            if node is None or not node.alive:
-                return
-            if self.deaf_until.get(link, 0.0) > self.now_ms:
-                self.counts["frames lost"] += 1
-                return
-            self._deliver(node, message)
-
-        self.at(arrival - self.now_ms, arrive)
+    def _arrive(self, source: str, target: str, message: Any) -> None:
+        node = self.nodes.get(target)
+        if node is None or not node.alive:
+            return
+        if self.deaf_until and self.deaf_until.get((source, target), 0.0) > self.now_ms:
+            self.counts["frames lost"] += 1
+            return
+        self._deliver(node, message)
 
     def _deliver(self, node: SimNode, event: Any) -> None:
         if not node.alive:
             return
         if node.asleep_until > self.now_ms:
-            self.at(node.asleep_until - self.now_ms, lambda: self._deliver(node, event))
+            self.at(node.asleep_until - self.now_ms, self._deliver, node, event)
             return
         self.messages += 1
         self._perform(node, node.machine.handle(event, self.now_ms))

@@ -1,7 +1,7 @@
 """A checkpoint: everything a partition must have to go on after epoch τ, as one value.
 
 An incremental checkpoint names its parent version and holds only what changed since; a chain starts with a full
-one. Versions of a partition only grow, over all its generations, so a damaged version is never written again.
+one. Each generation of a partition has version numbers of its own, higher than those before: none is written twice.
 """
 
 from __future__ import annotations
@@ -40,3 +40,4 @@ class Checkpoint:
     trimmed: Mapping[str, Progress] = field(default_factory=dict)
     """By edge: the announcement as of the newest entry that is gone."""
     counts: Mapping[str, int] = field(default_factory=dict)
+    idle: bool = False

@@ -143,6 +143,7 @@ class CheckpointHeader:
     buffers: tuple[tuple[str, tuple[tuple[Progress, int], ...]], ...]
     trimmed: Mapping[str, Progress]
     counts: Mapping[str, int]
+    idle: bool
     schemas: tuple[bytes, ...]
     bodies: tuple[tuple[int, int], ...]
     """(schema number, bytes) of each record in turn; a batch is followed by its buckets."""
@@ -170,6 +171,11 @@ class _Bodies:
 
 def encode_checkpoint(checkpoint: Checkpoint, key: bytes) -> list[Bytes]:
     """The bytes of a checkpoint, as parts to be written one after the other."""
+    return seal(CHECKPOINT, pack_checkpoint(checkpoint), key)
+
+
+def pack_checkpoint(checkpoint: Checkpoint) -> list[Bytes]:
+    """The same without the envelope: for a peer that has proved the job's key."""
     bodies = _Bodies()
     tables: tuple[str, ...] | None = None
     if checkpoint.state is not None:
@@ -198,16 +204,21 @@ def encode_checkpoint(checkpoint: Checkpoint, key: bytes) -> list[Bytes]:
         tuple(buffers),
         checkpoint.trimmed,
         checkpoint.counts,
+        checkpoint.idle,
         tuple(bodies.schemas),
         tuple(bodies.sizes),
     )
     packed = msgpack.packb(plain.pack(header))
-    return seal(CHECKPOINT, [_SUM.pack(len(packed)), packed, *bodies.parts], key)
+    return [_SUM.pack(len(packed)), packed, *bodies.parts]
 
 
 def decode_checkpoint(data: Bytes, key: bytes) -> Checkpoint:
     """The checkpoint, its columns over `data` itself. Raises DamagedError."""
-    header, rest = _split(data, key)
+    return unpack_checkpoint(unseal(CHECKPOINT, data, key))
+
+
+def unpack_checkpoint(payload: memoryview) -> Checkpoint:
+    header, rest = _split(payload)
     try:
         return _assemble(header, rest)
     except (ValueError, IndexError, StopIteration) as error:
@@ -216,11 +227,10 @@ def decode_checkpoint(data: Bytes, key: bytes) -> Checkpoint:
 
 def decode_header(data: Bytes, key: bytes) -> CheckpointHeader:
     """What a checkpoint is, without decoding its columns; all of its bytes are checked. Raises DamagedError."""
-    return _split(data, key)[0]
+    return _split(unseal(CHECKPOINT, data, key))[0]
 
 
-def _split(data: Bytes, key: bytes) -> tuple[CheckpointHeader, memoryview]:
-    payload = unseal(CHECKPOINT, data, key)
+def _split(payload: memoryview) -> tuple[CheckpointHeader, memoryview]:
     try:
         size = _SUM.unpack_from(payload)[0]
         header = plain.unpack(CheckpointHeader, unpack_plain(payload[_SUM.size : _SUM.size + size]))
@@ -267,6 +277,7 @@ def _assemble(header: CheckpointHeader, rest: memoryview) -> Checkpoint:
         buffers,
         header.trimmed,
         header.counts,
+        header.idle,
     )
 
 

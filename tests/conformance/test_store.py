@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import stat
 from collections.abc import Callable
+from dataclasses import replace as with_fields
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from seep.protocol.effects import (
     FenceStore,
     FindCheckpoint,
     LoadCheckpoints,
+    NewestVersion,
     PutCheckpoint,
     ReadJournal,
     ReadLog,
@@ -87,11 +89,27 @@ class Contract:
     def store(self) -> Store:
         raise pytest.UsageError("each store's class makes its own")
 
+    @pytest.fixture(autouse=True)
+    def fenced(self, store: Store) -> None:
+        """Who writes has raised the fence before."""
+        value(store, FenceStore(1, PART, OLD))
+
+    def test_a_store_that_came_back_empty_says_so(self, store: Store) -> None:
+        stranger = PartitionId("elsewhere", 1)
+        assert ask(store, Append(1, stranger, OLD, 1, {})).error == "lost"
+        assert ask(store, PutCheckpoint(1, with_fields(checkpoint(1), partition=stranger))).error == "lost"
+        assert ask(store, FenceStore(1, stranger, OLD, 1)).error == "lost"
+        value(store, SwapJournal(1, 0, Journal(1, 1)))
+        value(store, FenceStore(1, stranger, OLD, 1))
+        assert ask(store, FenceStore(1, stranger, OLD, 2)).error == "lost"
+        value(store, Append(1, stranger, OLD, 1, {}))
+
     def test_an_empty_store_answers_with_nothing(self, store: Store) -> None:
         assert log(store) == []
         assert versions(store) == []
         assert value(store, ReadJournal(1)) is None
         assert value(store, FindCheckpoint(1, PART)) is None
+        assert value(store, NewestVersion(1, PART)) == 0
 
     def test_a_checkpoint_comes_back_as_it_was(self, store: Store) -> None:
         put(store, checkpoint(1))
@@ -113,6 +131,7 @@ class Contract:
         assert versions(store, upto=2) == [[1, 2], [1]]
         assert versions(store, upto=9) == [[3, 4, 5], [3, 4]]
         assert tuple(value(store, FindCheckpoint(1, PART))) == (5, 50)
+        assert value(store, NewestVersion(1, PART)) == 5
 
     def test_a_chain_without_its_parent_is_no_chain(self, store: Store) -> None:
         put(store, checkpoint(3, 2))
@@ -159,6 +178,8 @@ class Contract:
         assert ask(store, Append(1, PART, OLD, 3, 0)).error == "exists"
         value(store, Append(1, PART, OLD, 4, 4))
         assert log(store) == [(3, 3), (4, 4)]
+        store.perform(Truncate(PART, OLD, FOREVER))
+        assert log(store) == [(4, 4)]
 
     def test_the_journal_changes_only_from_what_was_seen(self, store: Store) -> None:
         entry = Entry(PART, KeyRange(0, 9), 1, FOREVER, LIVE, OLD, "w1", ((PART, 4),), 40)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from seep.model.arrow import BUCKET, DELETED, KEY, ArrowBatch, ArrowState
 from seep.model.epoch import Progress
 from seep.model.ids import BEGINNING, EVERYTHING, Generation, PartitionId
-from seep.protocol.effects import LoadCheckpoints, PutCheckpoint
+from seep.protocol.effects import FenceStore, LoadCheckpoints, PutCheckpoint
 from seep.runtime.stores.directory import CHAIN_MAXIMUM, CHAIN_MINIMUM, DirectoryStore
 from seep.state.checkpoint import Buffered, Checkpoint
 from seep.state.folding import fold
@@ -78,6 +78,7 @@ def test_a_folded_chain_is_the_chain(steps: list[dict[int, int | None]], data: s
 
 def test_a_store_keeps_chains_short_and_says_where_they_start(tmp_path: Path) -> None:
     store = DirectoryStore(tmp_path, b"k" * 32, fsync=False)
+    store.perform(FenceStore(1, PART, Generation(0, 0)))
     known: dict[bytes, int] = {}
     roots = []
     for version in range(1, 3 * CHAIN_MINIMUM + 2):

@@ -10,7 +10,7 @@ import pytest
 
 import seep
 from seep.runtime.deadletters import NAME, DeadLetters
-from seep.runtime.job import job_path
+from seep.runtime.home import job_path
 
 ROWS = 300
 HOWS = ["inline", "local"]
@@ -51,6 +51,9 @@ def test_dead_letters_go_to_their_sink(on: str) -> None:
     assert [json.loads(letter["row"])["n"] for letter in letters] == BAD
     assert {letter["operator"] for letter in letters} == {"doubling"}
     assert letters[0]["error"] == "ValueError: no 3"
+    by_epoch = {(json.loads(letter["row"])["n"] // 50, letter["epoch"]) for letter in letters}
+    assert None not in {epoch for _, epoch in by_epoch}
+    assert len(by_epoch) == len({epoch for _, epoch in by_epoch}) == ROWS // 50, "fifty rows to an epoch"
 
 
 @pytest.mark.timeout(60)

@@ -13,6 +13,7 @@ from seep.running.job import Job
 from seep.runtime.numbers import FAMILIES
 from tests.scenarios.oracles import KEYS, advance, counting, until
 
+ROWS = 1_000_000
 LABELS = {"worker", "operator", "partition", "reason"}
 
 
@@ -40,7 +41,7 @@ def scrape(job: Job) -> dict[str, dict[tuple[str, ...], float]]:
 @pytest.mark.timeout(90)
 def test_the_numbers_say_what_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEEP_HOME", str(tmp_path))
-    job = seep.start(counting("metrics", 1_000_000, tmp_path / "gate"))
+    job = seep.start(counting("metrics", ROWS, tmp_path / "gate"))
     try:
         until(lambda: ("count", "") in scrape(job).get("seep_rows_in_total", {}), "the first numbers")
         first = scrape(job)
@@ -63,6 +64,12 @@ def test_the_numbers_say_what_happened(tmp_path: Path, monkeypatch: pytest.Monke
         assert now["seep_checkpoint_seconds_total"]["count", ""] > 0
         assert now["seep_epoch"]["count", ""] >= now["seep_durable_epoch"]["count", ""] > 0
         assert now["seep_worker_busy_seconds_total"]["", ""] > 0
+        for operator in ("numbers", "count", "counts"):
+            assert now["seep_busy_seconds_total"][operator, ""] > 0
+        parts = sum(now["seep_busy_seconds_total"].values())
+        assert parts < 1.1 * now["seep_worker_busy_seconds_total"]["", ""], "a part of what the workers were busy"
+        assert set(now["seep_source_lag_rows"]) == {("numbers", "")}
+        assert now["seep_source_lag_rows"]["numbers", ""] < ROWS / 2, "it keeps the pace"
         job.kill("count", 0)
         until(lambda: scrape(job)["seep_recoveries_total"].get(("count", ""), 0) == 1, "the recovery")
         advance(job, 5)

@@ -10,11 +10,15 @@ import pytest
 
 from seep.sim.directed import SCENARIOS
 from seep.sim.exhaustive import run_all
+from seep.sim.faults import KINDS
+from seep.sim.flows import DrawnFlow
+from seep.sim.injector import Injector
 from seep.sim.mutations.drawn import draw
 from seep.sim.mutations.patch import Mutant, source_of
 from seep.sim.mutations.written import WRITTEN
-from seep.sim.schedule import run_schedule
+from seep.sim.schedule import COLUMNS_EVERY, HITS, MESSAGES, run_schedule
 from seep.sim.shrink import faults_of
+from seep.sim.stage import Stage
 
 ROOT = Path(__file__).parents[2]
 CHUNKS = 10
@@ -27,9 +31,12 @@ def test_seeds(chunk: int) -> None:
         outcome = run_schedule(seed)
         assert not outcome.violation, f"seed {seed} ({outcome.shape})"
         assert outcome.rows > 0, f"seed {seed} checked nothing"
+        assert outcome.messages >= MESSAGES, f"seed {seed} tried too little"
+        assert outcome.hits >= HITS, f"seed {seed} hit too little"
+        assert outcome.columns == (seed % COLUMNS_EVERY == 0)
 
 
-@pytest.mark.parametrize("seed", [3, 14, 159])
+@pytest.mark.parametrize("seed", [3, 14, 159, COLUMNS_EVERY])
 def test_the_same_seed_gives_the_same_bytes(seed: int) -> None:
     assert run_schedule(seed).digest == run_schedule(seed).digest
 
@@ -37,6 +44,14 @@ def test_the_same_seed_gives_the_same_bytes(seed: int) -> None:
 def test_shrinking_begins_with_the_faults_that_the_seed_draws() -> None:
     for seed in (5, 6):
         assert run_schedule(seed).digest == run_schedule(seed, faults_of(seed)).digest
+
+
+def test_every_kind_of_fault_can_be_drawn_and_performed() -> None:
+    drawn = {fault.kind for seed in range(60) for fault in faults_of(seed)}
+    assert drawn == set(KINDS)
+    stage = Stage()
+    flow = DrawnFlow("chain", stage.graph, {}, {}, frozenset())
+    assert set(Injector(stage.world, flow).acts) == set(KINDS)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -27,6 +27,9 @@ class Control:
         self.asked.append((operator, count))
         return {"operator": operator, "count": count}
 
+    def rebalance(self, operator: str) -> dict[str, Any]:
+        return {"operator": operator, "rebalanced": True}
+
     def kill(self, operator: str, index: int) -> dict[str, Any]:
         return {"worker": "w1"}
 
@@ -60,6 +63,7 @@ def client(server: ApiServer, tmp_path: Path) -> Iterator[httpx.Client]:
 def test_every_route(client: httpx.Client) -> None:
     assert client.get("/status").json() == {"flow": "sales"}
     assert client.post("/scale", json={"operator": "count", "count": 3}).json() == {"operator": "count", "count": 3}
+    assert client.post("/rebalance", json={"operator": "count"}).json() == {"operator": "count", "rebalanced": True}
     assert client.post("/kill", json={"operator": "count", "index": 0}).json() == {"worker": "w1"}
     assert client.get("/audit").json() == {"balanced": True}
     assert client.post("/stop", json={"drain": True}).json() == {"drain": True}

@@ -154,6 +154,8 @@ def test_the_command_line_writes_one_object(tmp_path: Path, monkeypatch: pytest.
     found = json.loads((tmp_path / "out.json").read_text())
     assert {"name": "zombie", "verified": True, "pauses": 1}.items() <= found.items()
     assert {"cores", "memory_gb", "versions"} <= found["machine"].keys()
+    assert runner.invoke(app, ["bench", "zombie", "--kills", "1", "--csv", str(tmp_path / "out.csv")]).exit_code == 0
+    assert (tmp_path / "out.csv").read_text().splitlines() == ["figure,value", "verified,True", "seed,42", "pauses,1"]
     printed = runner.invoke(app, ["bench", "zombie", "--kills", "2", "--json", "-"])
     assert printed.exit_code == 1
     assert json.loads(printed.stdout)["verified"] is False

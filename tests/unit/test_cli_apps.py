@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -60,6 +61,27 @@ def test_check_and_graph(run: Run) -> None:
     assert {n["kind"] for n in json.loads(run("graph", APP, "--json")[1])["nodes"]} == {"source", "operator", "sink"}
 
 
+def test_graph_says_what_is_folded_and_why(run: Run) -> None:
+    more = """
+import polars as pl
+halves = words.filter(pl.col("word") != "c").with_columns(x=pl.lit(0.5)).key_by("word")
+halves.aggregate(x=seep.total("x")).named("halves").collect("sums")
+"""
+    code, out, _ = run("graph", APP + more, "--plan")
+    assert code == 0
+    assert [line for line in out.splitlines() if line.startswith("%%")] == [
+        "%% words: runs filter, with_columns itself, since they need no state",
+        "%% count: rows are folded before they travel, by words: its aggregates merge exactly in any grouping",
+        "%% halves: rows travel as they are: x = total('x') adds floats, whose result depends on the order",
+    ]
+    plan = json.loads(run("graph", APP + more, "--plan", "--json")[1])["plan"]
+    assert {entry["node"]: entry.get("folded_by") for entry in plan} == {
+        "words": None,
+        "count": ["words"],
+        "halves": [],
+    }
+
+
 @pytest.mark.parametrize(
     ("source", "says"),
     [
@@ -82,3 +104,10 @@ def test_no_file(run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         main()
     assert ended.value.code == 2
     assert "not a file" in capsys.readouterr().err
+
+
+def test_help_loads_nothing_heavy() -> None:
+    call = "import sys, seep.cli.main; print([m for m in sys.argv[1:] if m in sys.modules])"
+    heavy = ["numpy", "pyarrow", "polars", "numba", "httpx", "fastapi", "rich", "zmq"]
+    done = subprocess.run([sys.executable, "-c", call, *heavy], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -31,6 +31,9 @@ class Control:
             raise Misuse(f"no operator {operator!r}; there are: count")
         return {"operator": operator, "count": count}
 
+    def rebalance(self, operator: str) -> dict[str, Any]:
+        return {"operator": operator, "rebalanced": operator == "count", "why": "the load is so"}
+
     def kill(self, operator: str, index: int) -> dict[str, Any]:
         return {"worker": "w1", "partition": f"{operator}/{index}"}
 
@@ -74,6 +77,8 @@ def test_ps(run: Run) -> None:
 
 def test_verbs(run: Run) -> None:
     assert run("scale", "my sales", "count=3") == (0, "count: 3 partitions asked for\n", "")
+    assert run("rebalance", "my sales", "count") == (0, "count: rebalanced, the load is so\n", "")
+    assert run("rebalance", "my sales", "even") == (0, "even: not rebalanced, the load is so\n", "")
     assert run("kill", "my sales", "count/0") == (0, "killed worker w1, which ran count/0\n", "")
     assert run("savepoint", "my sales", "v1", "--json") == (0, '{"savepoint": "v1", "epoch": 9}\n', "")
     assert run("stop", "my sales", "--drain") == (0, "my sales stops (drain)\n", "")

@@ -233,6 +233,26 @@ def test_files_are_whole_and_written_once(tmp_path: Path, format: str) -> None:
     assert not list((tmp_path / "out").glob(".*"))
 
 
+def test_sources_say_how_far_behind_they_are(tmp_path: Path) -> None:
+    memory = seep.MemorySource([{"n": n} for n in range(10)])
+    assert (memory.behind(0, None, 0), memory.behind(0, 4, 0)) == (10, 6)
+    paced = seep.GeneratorSource(lambda i: {"n": i}, rate=8_000, rows=80_000)
+    assert paced.behind(0, None, 5_000) == 1, "the pace begins with the first read"
+    assert paced.behind(0, [1, 5_000], 6_000) == 1_000
+    assert paced.behind(0, [1, 5_000], 999_000) == 9_999
+    assert seep.GeneratorSource(lambda i: {"n": i}, rows=80_000).behind(0, [2_500, 0], 0) == 7_500
+    assert seep.GeneratorSource(lambda i: {"n": i}).behind(0, [7, 0], 0) is None
+    table = pa.table({"n": list(range(100))})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    assert seep.FileSource(tmp_path / "a.parquet").behind(0, 30, 0) == 70
+    (tmp_path / "a.txt").write_text("12345678\n" * 50_000)
+    lines = seep.FileSource(tmp_path / "a.txt")
+    assert lines.behind(0, None, 0) == pytest.approx(50_000, rel=0.01)
+    assert lines.behind(0, 9 * 49_990, 0) == 10
+    (tmp_path / "a.txt").unlink()
+    assert lines.behind(0, None, 0) is None
+
+
 def test_console(capsys: pytest.CaptureFixture[str]) -> None:
     outlet = OutletPlan("out", seep.ConsoleSink(), SCHEMA)()
     assert outlet.publish(7, record(1, 2), False) == 7

@@ -51,17 +51,24 @@ class Bench:
         return self.inputs.channels["s>a", sender]
 
     def frame(
-        self, sender: PartitionId, epoch: int, *values: int, sequence: int = -1, digest: int = 0, end: bool = True
+        self,
+        sender: PartitionId,
+        epoch: int,
+        *values: int,
+        sequence: int = -1,
+        digest: int = 0,
+        end: bool = True,
+        idle: bool = False,
     ) -> bool:
         channel = self.channel(sender)
         assert channel.subscription is not None
         batch = LightBatch(tuple((0, (value, 0, 0)) for value in values)) if values else None
-        progress = Progress(epoch, epoch, epoch * 10, digest) if end else None
+        progress = Progress(epoch, epoch, epoch * 10, digest, idle=idle) if end else None
         sequence = channel.sequence if sequence < 0 else sequence
         return self.inputs.on_frame(Frame(channel.subscription, sender, sequence, epoch, batch, progress))
 
     def take(self, epoch: int) -> list[int]:
-        batches, _, _, _ = self.inputs.take(epoch)
+        batches = self.inputs.take(epoch).batches
         return [item[1][0] for _, batch in batches for item in batch.items]  # type: ignore[attr-defined]
 
 
@@ -161,10 +168,20 @@ def test_the_watermark_is_the_least_and_now_the_greatest() -> None:
     bench.frame(S0, 1, 1)
     bench.frame(S0, 3, 3)
     bench.frame(S1, 3)
-    _, now_ms, watermark, ended = bench.inputs.take(1)
+    _, now_ms, watermark, ended, _ = bench.inputs.take(1)
     assert (now_ms, watermark, ended) == (1, -(2**62), False)
-    _, now_ms, watermark, _ = bench.inputs.take(3)
+    _, now_ms, watermark, _, _ = bench.inputs.take(3)
     assert (now_ms, watermark) == (3, 30)
+
+
+def test_an_idle_sender_holds_nobody_back_and_all_idle_ones_hold_time_still() -> None:
+    bench = Bench()
+    bench.frame(S0, 2, 1)
+    bench.frame(S1, 2, idle=True)
+    assert bench.inputs.take(2)[2:] == (20, False, False)
+    bench.frame(S0, 3, idle=True)
+    bench.frame(S1, 3, idle=True)
+    assert bench.inputs.take(3)[2:] == (-(2**62), False, True)
 
 
 def test_a_replay_that_says_something_else_is_a_failure() -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace as with_fields
-from itertools import pairwise
-
-import pytest
 
 from seep.control import planner
+from seep.control.leftovers import leftovers
 from seep.model.ids import EVERYTHING, FOREVER, Generation, KeyRange, PartitionId
-from seep.protocol.journal import LIVE, SEALED, SHADOW, Entry, Journal
+from seep.protocol.effects import Truncate
+from seep.protocol.journal import LIVE, SEALED, SHADOW, Journal
 from seep.sim.oracle import check_journal
 from seep.sim.stage import chain
 
@@ -19,10 +18,6 @@ A0, A1 = PartitionId("a", 0), PartitionId("a", 1)
 
 def first() -> Journal:
     return planner.first_journal(GRAPH)
-
-
-def entry(low: int, high: int, number: int = 0) -> Entry:
-    return Entry(PartitionId("a", number), KeyRange(low, high), 1, FOREVER, LIVE, Generation(1, 0), "w1")
 
 
 def shadows(journal: Journal, old: tuple[PartitionId, ...], ranges: tuple[KeyRange, ...], *epochs: int) -> Journal:
@@ -108,27 +103,14 @@ def test_recovery_in_parts_aborts_what_was_under_way() -> None:
     check_journal(GRAPH, journal)
 
 
-@pytest.mark.parametrize("count", range(1, 9))
-@pytest.mark.parametrize("start", [1, 2, 3, 5, 8])
-def test_plan_scale_gets_there_and_tiles(start: int, count: int) -> None:
-    live = [
-        Entry(PartitionId("a", number), key_range, 1, FOREVER, LIVE, Generation(1, 0), "w1")
-        for number, key_range in enumerate(EVERYTHING.split(start))
-    ]
-    old, ranges = planner.plan_scale(live, count)
-    kept = [e.key_range for e in live if e.partition not in old]
-    after = sorted([*kept, *ranges])
-    assert len(after) == count
-    assert after[0].low == 0
-    assert after[-1].high == 4096
-    assert all(one.high == other.low for one, other in pairwise(after))
-
-
-def test_plan_scale_leaves_alone_what_need_not_change() -> None:
-    live = [entry(0, 1024, 0), entry(1024, 4096, 1)]
-    assert planner.plan_scale(live, 3) == ([PartitionId("a", 1)], [KeyRange(1024, 2560), KeyRange(2560, 4096)])
-    assert planner.plan_scale(live, 2) == ([], [])
-
-
-def test_one_bucket_is_not_split() -> None:
-    assert planner.plan_scale([entry(7, 8)], 4) == ([], [])
+def test_what_is_gone_is_dropped_unless_somebody_starts_from_it() -> None:
+    source = PartitionId("s", 0)
+    before = planner.begin(first(), "s", (source,), EVERYTHING.split(2), 0, handover=True)
+    before = planner.decide_epoch(before, before.replaces[0], 12)
+    committed = planner.commit_handover(before, before.replaces[0])
+    retired = planner.retire(committed, source)
+    assert list(leftovers(GRAPH, committed, retired)) == [], "the new ones read where it ended"
+    freed = retired
+    for new in retired.live("s"):
+        freed = planner.free_base(freed, new.partition)
+    assert list(leftovers(GRAPH, retired, freed)) == [Truncate(source, Generation(1, FOREVER), FOREVER)]

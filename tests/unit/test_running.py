@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import seep
+from seep.errors import Bug, DataLoss, Misuse, Retry, SeepError, error_of, report_of
 from seep.flow.compile import compile_flow
 from seep.flow.logical import Vertex
 from seep.model.epoch import Moment
@@ -16,6 +21,7 @@ from seep.model.ids import BEGINNING, EVERYTHING, Generation, PartitionId
 from seep.running.state import check_operator, state_table
 from seep.state.checkpoint import Checkpoint
 
+ROOT = Path(__file__).parents[2]
 ROWS = [
     {"store": "a", "amount": 5, "at": datetime(2024, 1, 1, 0, 0, 1, tzinfo=UTC)},
     {"store": "b", "amount": 7, "at": datetime(2024, 1, 1, 0, 0, 2, tzinfo=UTC)},
@@ -140,3 +146,66 @@ def test_a_sink_nobody_feeds_is_refused_before_anything_starts() -> None:
 @pytest.fixture(autouse=True)
 def home(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEEP_HOME", str(tmp_path))
+
+
+def failing_flow() -> seep.Flow:
+    flow = seep.Flow("failing")
+    rows = flow.source("rows", seep.MemorySource(ROWS))
+    rows.map(lambda row: {"n": 1 // (row.amount - 7)}, schema={"n": int}, on_error="fail").collect("all")
+    return flow
+
+
+@pytest.mark.parametrize("on", ["inline", "local"])
+def test_a_users_failure_is_the_users_to_mend(on: str) -> None:
+    with pytest.raises(seep.Misuse, match="ZeroDivisionError"):
+        seep.run(failing_flow(), on=on)
+
+
+def test_reports_carry_their_kind() -> None:
+    class Special(Misuse):
+        pass
+
+    assert report_of(Special("x"), "count:\n  no") == "Misuse: count: no"
+    for kind in (SeepError, Misuse, Retry, DataLoss, Bug):
+        assert type(error_of(report_of(kind("x"), "x"))) is kind
+    assert type(error_of("count/0: its base is gone")) is DataLoss
+    assert str(error_of("count/0: its base is gone")) == "count/0: its base is gone"
+
+
+def test_an_inline_run_of_what_never_ends_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").touch()
+    sources = (seep.GeneratorSource(lambda i: {"n": i}, rate=10), seep.FileSource(tmp_path / "a.txt", follow=True))
+    for source in sources:
+        flow = seep.Flow("endless")
+        flow.source("rows", source).collect("all")
+        with pytest.raises(seep.Misuse, match="source 'rows' never ends"):
+            seep.run(flow)
+
+
+INTERRUPTED = """
+import seep
+from seep.connectors.contract import Rows
+
+class Slow(seep.GeneratorSource):
+    endless = False  # as a source that cannot say
+
+    def read(self, *arguments):
+        print("reading", flush=True)
+        return super().read(*arguments)
+
+flow = seep.Flow("slow")
+flow.source("rows", Slow(lambda i: {"n": i}, rate=10)).collect("all")
+"""
+
+
+def test_ctrl_c_ends_an_inline_run_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(INTERRUPTED)
+    call = [sys.executable, "-c", "from seep.cli.main import main; main()", "run", str(tmp_path / "app.py")]
+    process = subprocess.Popen(
+        [*call, "--on", "inline"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "reading\n"
+    process.send_signal(signal.SIGINT)
+    _, problem = process.communicate(timeout=30)
+    assert (process.returncode, problem) == (130, "")

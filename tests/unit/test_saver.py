@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as with_fields
+
 import pytest
 
 from seep.model.ids import EVERYTHING, FOREVER, Generation, PartitionId
 from seep.model.settings import Settings
 from seep.partition.desk import Desk
-from seep.partition.saver import Saver
+from seep.partition.saver import VERSIONS, Saver
 from seep.protocol.effects import DropCheckpoints, PutCheckpoint, StoreReply
 from seep.protocol.journal import LIVE, Entry
 from seep.state.checkpoint import Checkpoint
@@ -23,7 +25,7 @@ class Bench:
         self.durable = 0
         self.saver = Saver(self.desk, ME, self._on_durable)
 
-    def _on_durable(self) -> None:
+    def _on_durable(self, _: Checkpoint) -> None:
         self.durable += 1
 
     def save(self, epoch: int) -> Checkpoint:
@@ -51,7 +53,7 @@ def checkpoint(version: int, parent: int, epoch: int) -> Checkpoint:
 
 def test_a_full_one_then_increments_then_a_full_one() -> None:
     bench = Bench(increments=2)
-    parents = []
+    parents: list[int] = []
     for epoch in range(1, 6):
         parents.append(bench.save(epoch).parent)
         bench.answer()
@@ -101,20 +103,21 @@ def test_upstream_is_kept_for_the_second_newest_and_before_that_for_the_base() -
 
 
 @pytest.mark.parametrize(
-    ("pinned", "below", "keep"),
+    ("pinned", "keep"),
     [
-        (set[int](), 3, ()),
-        ({1}, 3, (1,)),
+        (set[int](), (3,)),
+        ({1}, (1, 3)),
+        ({2}, (2, 3)),
     ],
-    ids=["nobody starts from an old one", "a pending Replace starts from the first"],
+    ids=["nobody starts from an old one", "a pending Replace starts from the first", "from the second"],
 )
-def test_what_is_dropped(pinned: set[int], below: int, keep: tuple[int, ...]) -> None:
-    bench = Bench(increments=0)  # one increment after each full one: 1 2, 3 4
+def test_what_is_dropped(pinned: set[int], keep: tuple[int, ...]) -> None:
+    bench = Bench(increments=0)
     bench.saved(10, 20, 30, 40)
     bench.saver.drop_old(pinned)
     (drop,) = (e for e in bench.desk.effects if isinstance(e, DropCheckpoints))
-    assert (drop.below, drop.keep) == (below, keep)
-    assert [version for version, _, _ in bench.saver.durable] == [*sorted(pinned), 3, 4]
+    assert (drop.below, drop.keep) == (4, keep)
+    assert [point.version for point in bench.saver.durable] == [*sorted(pinned), 3, 4]
 
 
 def test_what_kept_ones_build_on_is_kept() -> None:
@@ -122,7 +125,24 @@ def test_what_kept_ones_build_on_is_kept() -> None:
     bench.saved(10, 20, 30, 40)
     bench.saver.drop_old(set())
     (drop,) = (e for e in bench.desk.effects if isinstance(e, DropCheckpoints))
-    assert drop.below == 1
+    assert (drop.below, drop.keep) == (4, (1, 2, 3))
+
+
+def test_a_pin_of_a_generation_before_us_stops_all_dropping() -> None:
+    bench = Bench(increments=0)
+    bench.saved(10, 20, 30)
+    bench.saver.drop_old({77})
+    assert not any(isinstance(e, DropCheckpoints) for e in bench.desk.effects)
+
+
+def test_what_the_store_folded_need_not_be_kept() -> None:
+    bench = Bench(increments=8)
+    bench.saved(10, 20)
+    bench.save(30)
+    (put,) = bench.puts()
+    bench.desk.answer(StoreReply(put.token, value=put.checkpoint.version))
+    bench.saved(40)
+    assert [point.chain for point in bench.saver.durable] == [(1,), (1, 2), (3,), (3, 4)]
 
 
 def test_the_one_of_exactly_an_epoch() -> None:
@@ -132,11 +152,14 @@ def test_the_one_of_exactly_an_epoch() -> None:
     assert bench.saver.at(15) is None
 
 
-def test_a_restored_one_goes_on_with_its_chain_and_never_with_a_newer_damaged_one() -> None:
+def test_a_restored_one_goes_on_with_its_chain_under_numbers_of_its_own_generation() -> None:
     bench = Bench(increments=4)
+    later = with_fields(ME, generation=Generation(2, 7))
+    bench.saver = Saver(bench.desk, later, bench._on_durable)
     older = [checkpoint(1, 0, 10)]
     newer = [checkpoint(1, 0, 10), checkpoint(2, 1, 20)]
     bench.saver.restored([newer, older])
     assert bench.saver.fallback_epoch(0) == 10
     assert not bench.saver.next_is_full()
-    assert (bench.save(30).parent, bench.saver.version) == (2, 3)
+    saved = bench.save(30)
+    assert (saved.parent, saved.version) == (2, 7 * VERSIONS + 1)

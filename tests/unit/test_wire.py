@@ -16,9 +16,13 @@ from seep.protocol import wire
 from seep.protocol.journal import LIVE, Entry, Journal, Replace
 from seep.protocol.messages import (
     Accepted,
+    Backup,
     Credit,
+    Fetch,
     Frame,
+    Held,
     Hello,
+    Holding,
     Message,
     Plan,
     Refused,
@@ -30,6 +34,7 @@ from seep.protocol.messages import (
     Unsubscribe,
 )
 from seep.protocol.wire import ProtocolError, decode, encode
+from seep.state.checkpoint import Checkpoint
 from seep.state.ipc import Bytes
 
 A, B = PartitionId("a", 1), PartitionId("b/c", 2)
@@ -37,6 +42,7 @@ G = Generation(3, 4)
 S = SubscriptionId(B, G, 7)
 ENTRY = Entry(A, KeyRange(0, 4096), 1, FOREVER, LIVE, G, "w1", ((B, 3),), 2)
 JOURNAL = Journal(4, 5, {A: ENTRY}, (Replace(1, "a", (A,), (KeyRange(0, 1),), False, 3, (B,)),), {"a": 2}, 3, 4, "stop")
+SAVED = Checkpoint(A, G, KeyRange(0, 9), 3, 2, 7, 8, -9, False, None, {"out": ()}, {"out": Progress(5, 1, 2, 3)}, {})
 
 MESSAGES: list[Message] = [
     Subscribe(A, G, S, "out", KeyRange(1, 2), -1, 3, "w1"),
@@ -48,6 +54,12 @@ MESSAGES: list[Message] = [
     Unsubscribe(S, A, "out"),
     Plan(JOURNAL),
     Hello("w1"),
+    Backup(A, G, 3, "w1"),
+    Backup(A, G, 3, "w1", SAVED),
+    Holding(A, G, 3, True),
+    Fetch(A, 3, B, G, "w1"),
+    Held(A, B, G, "w2", ()),
+    Held(A, B, G, "w2", (SAVED, SAVED)),
     Report(
         "w1", statuses=(Status(A, G, 1, 2, statistics={"rows": 2**40}),), time_ms=5, cpu_seconds=1.5, journal_version=2
     ),
@@ -123,7 +135,7 @@ def test_noise_never_raises_anything_else(parts: list[bytes]) -> None:
 
 def test_control_goes_ahead_of_rows() -> None:
     data = {type(m) for m in MESSAGES if wire.lane(m) == wire.DATA}
-    assert data == {Frame, Accepted, Refused}
+    assert data == {Frame, Accepted, Refused, Backup}
 
 
 def test_the_journal_comes_back() -> None:

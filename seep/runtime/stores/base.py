@@ -12,6 +12,7 @@ from seep.protocol.effects import (
     FenceStore,
     FindCheckpoint,
     LoadCheckpoints,
+    NewestVersion,
     PutCheckpoint,
     ReadJournal,
     ReadLog,
@@ -24,6 +25,7 @@ StoreEffect = (
     FenceStore
     | PutCheckpoint
     | LoadCheckpoints
+    | NewestVersion
     | FindCheckpoint
     | DropCheckpoints
     | Append
@@ -37,6 +39,7 @@ FENCED = "fenced"
 EXISTS = "exists"
 FAILED = "failed"
 DAMAGED = "damaged"
+LOST = "lost"
 
 CHAINS_MAXIMUM = 2
 """Restore falls back once: to the checkpoint before the newest. Trimming keeps what replay needs from there."""

@@ -22,6 +22,7 @@ from seep.protocol.effects import (
     FenceStore,
     FindCheckpoint,
     LoadCheckpoints,
+    NewestVersion,
     PutCheckpoint,
     ReadJournal,
     ReadLog,
@@ -31,7 +32,7 @@ from seep.protocol.effects import (
 )
 from seep.protocol.journal import Journal
 from seep.protocol.wire import decode_journal, encode_journal
-from seep.runtime.stores.base import DAMAGED, EXISTS, FAILED, FENCED, StoreEffect, chains
+from seep.runtime.stores.base import DAMAGED, EXISTS, FAILED, FENCED, LOST, StoreEffect, chains
 from seep.runtime.stores.files import Files, escape, locked, read_or_none
 from seep.runtime.stores.log import Log
 from seep.state import plain
@@ -50,6 +51,7 @@ from seep.state.codec import (
 from seep.state.folding import fold
 
 _SUFFIX = ".checkpoint"
+_UNSYNCED = Files(sync=False)
 CHAIN_MINIMUM = 6
 CHAIN_MAXIMUM = 60
 """A chain is folded when its increments outweigh half of its beginning, or when it is this long."""
@@ -90,6 +92,9 @@ class DirectoryStore:
             case PutCheckpoint():
                 return self._put(effect)
             case FenceStore():
+                journal = self._journal() if effect.journal_version else None
+                if effect.journal_version > (journal.version if journal else 0):
+                    return StoreReply(effect.token, error=LOST)
                 raised = self._raise_fence(effect.partition, effect.generation)
                 return StoreReply(effect.token, error="" if raised else FENCED)
             case LoadCheckpoints():
@@ -97,6 +102,8 @@ class DirectoryStore:
                 if not found and self._had_checkpoints(effect.partition):
                     return StoreReply(effect.token, error=DAMAGED)
                 return StoreReply(effect.token, found)
+            case NewestVersion():
+                return StoreReply(effect.token, max(self._versions(effect.partition), default=0))
             case FindCheckpoint():
                 points = self._chains(effect.partition, 0, decode_header)
                 return StoreReply(effect.token, (points[0][-1].version, points[0][-1].epoch) if points else None)
@@ -140,13 +147,16 @@ class DirectoryStore:
         with locked(home / "lock"):
             fence = self._fence(partition)
             if fence is None or fence < generation:
-                self._files.replace(home / "fence", [encode_value(FENCE, plain.pack(generation), self._key)])
+                # Not synced: whoever it keeps out dies with the machine, and the journal names the generation.
+                _UNSYNCED.replace(home / "fence", [encode_value(FENCE, plain.pack(generation), self._key)])
             return fence is None or fence <= generation
 
     def _append(self, effect: Append) -> StoreReply:
         with locked(self._home(effect.partition) / "lock"):
             if self._fenced(effect.partition, effect.generation):
                 return StoreReply(effect.token, error=FENCED)
+            if self._fence(effect.partition) is None:
+                return StoreReply(effect.token, error=LOST)
             log = self._log(effect.partition)
             last = log.last_epoch()
             if last is not None and effect.epoch <= last:
@@ -161,6 +171,8 @@ class DirectoryStore:
         home = self._home(checkpoint.partition)
         if self._fenced(checkpoint.partition, checkpoint.generation):
             return StoreReply(effect.token, error=FENCED)
+        if self._fence(checkpoint.partition) is None:
+            return StoreReply(effect.token, error=LOST)
         target = home / f"{checkpoint.version}{_SUFFIX}"
         neighbour = self._files.prepare(target, encode_checkpoint(checkpoint, self._key))
         with locked(home / "lock"):

@@ -14,8 +14,10 @@ import threading
 import urllib.parse
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from seep.state.ipc import Bytes
+if TYPE_CHECKING:  # the command line needs names only, not columns
+    from seep.state.ipc import Bytes
 
 LONGEST_NAME = 120
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from seep.model.ids import FOREVER
 from seep.runtime.stores.files import Files, write_all
 from seep.state.codec import (
     MAGIC,
@@ -72,12 +73,14 @@ class Log:
         index = self._index
         if not index.rows:
             return
+        over = below >= FOREVER
         below = min(below, index.rows[-1][0])
-        if index.rows[0][0] >= below:
-            return
-        # A lost mark only means that more is kept, so nobody waits for the disk.
-        self._write((_MARK, below, None), sync=False)
-        if index.end > REWRITE_BYTES and sum(size for _, _, size in index.rows) < index.end // 2:
+        if index.rows[0][0] < below:
+            # A lost mark only means that more is kept, so nobody waits for the disk.
+            self._write((_MARK, below, None), sync=False)
+        kept_bytes = sum(size for _, _, size in index.rows)
+        # Of a log that nobody will add to, only the last record stays.
+        if (over and kept_bytes < index.end) or (index.end > REWRITE_BYTES and kept_bytes < index.end // 2):
             self._rewrite()
 
     def _rewrite(self) -> None:

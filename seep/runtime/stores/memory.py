@@ -13,6 +13,7 @@ from seep.protocol.effects import (
     FenceStore,
     FindCheckpoint,
     LoadCheckpoints,
+    NewestVersion,
     PutCheckpoint,
     ReadJournal,
     ReadLog,
@@ -21,7 +22,7 @@ from seep.protocol.effects import (
     Truncate,
 )
 from seep.protocol.journal import Journal
-from seep.runtime.stores.base import DAMAGED, EXISTS, FENCED, StoreEffect, chains
+from seep.runtime.stores.base import DAMAGED, EXISTS, FENCED, LOST, StoreEffect, chains
 from seep.state.checkpoint import Checkpoint
 
 
@@ -46,6 +47,8 @@ class MemoryStore:
     def _perform(self, effect: StoreEffect) -> StoreReply | None:
         match effect:
             case FenceStore():
+                if effect.journal_version > (self._journal.version if self._journal else 0):
+                    return StoreReply(effect.token, error=LOST)
                 known = self._fences.get(effect.partition, effect.generation)
                 self._fences[effect.partition] = max(known, effect.generation)
                 return StoreReply(effect.token, error=FENCED if effect.generation < known else "")
@@ -53,12 +56,16 @@ class MemoryStore:
                 checkpoint = effect.checkpoint
                 if self._fenced(checkpoint.partition, checkpoint.generation):
                     return StoreReply(effect.token, error=FENCED)
+                if checkpoint.partition not in self._fences:
+                    return StoreReply(effect.token, error=LOST)
                 self._checkpoints.setdefault(checkpoint.partition, {})[checkpoint.version] = checkpoint
                 return StoreReply(effect.token)
             case LoadCheckpoints():
                 saved = self._checkpoints.get(effect.partition, {})
                 found = chains(saved, saved.get, effect.upto)
                 return StoreReply(effect.token, found, DAMAGED if saved and not found else "")
+            case NewestVersion():
+                return StoreReply(effect.token, max(self._checkpoints.get(effect.partition, ()), default=0))
             case FindCheckpoint():
                 saved = self._checkpoints.get(effect.partition, {})
                 points = chains(saved, saved.get, 0)
@@ -88,6 +95,8 @@ class MemoryStore:
     def _append(self, effect: Append) -> StoreReply:
         if self._fenced(effect.partition, effect.generation):
             return StoreReply(effect.token, error=FENCED)
+        if effect.partition not in self._fences:
+            return StoreReply(effect.token, error=LOST)
         log = self._logs.setdefault(effect.partition, [])
         if log and effect.epoch <= log[-1][0]:
             return StoreReply(effect.token, error=EXISTS)

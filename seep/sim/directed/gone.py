@@ -49,7 +49,7 @@ def restored_operator_remembers_what_it_trimmed() -> None:
     trimmed: list[int] = []
 
     def crash() -> None:
-        chains = stage.world.store._chains(PartitionId("a", 0), 0)
+        chains = stage.world.store.chains(PartitionId("a", 0))
         trimmed.extend(checkpoint.trimmed["a>out"].epoch for checkpoint in chains[0])
         stage.crash("a/0")
 

@@ -39,8 +39,8 @@ CUTTING = (
         "source-without-fence",
         "a started source fences its predecessor before it reads the log",
         SOURCE,
-        "        self.bases: dict[PartitionId, Record] = {}\n        self._fence()",
-        "        self.bases: dict[PartitionId, Record] = {}\n        self._read_log()",
+        "        self.bases: dict[PartitionId, Record] = {}\n        self._fence(desk.call)",
+        "        self.bases: dict[PartitionId, Record] = {}\n        self._read_log(desk.call)",
         scenario="zombie-source",
     ),
     Mutant(
@@ -61,8 +61,8 @@ CUTTING = (
         "watermark-of-fastest-split",
         "a source's watermark is the minimum over its splits",
         SOURCE,
-        "            return min(active)",
-        "            return max(active)",
+        "            return min(time - self.intake",
+        "            return max(time - self.intake",
     ),
     Mutant(
         "truncate-needed",
@@ -180,8 +180,8 @@ TAKING = (
         "fastest-watermark",
         "the watermark is the minimum over the inputs",
         INPUTS,
-        "            watermark = min(watermark, FOREVER if current.ended else current.watermark)",
-        "            watermark = FOREVER if current.ended else current.watermark",
+        "                watermark = min(watermark, current.watermark)",
+        "                watermark = current.watermark",
     ),
     Mutant(
         "judged-by-own-watermark",

@@ -1,7 +1,8 @@
-"""Breakages drawn by seed over the pure machines: a comparison flipped, an int off by one, a statement dropped.
+"""Breakages drawn by seed over the pure machines: a comparison flipped to its opposite, an int off by one, a statement
+dropped.
 
-Left out, because nobody could see them: notes and counters for people (`_note`, `count`, statistics), docstrings, and
-types.
+Left out, because nobody could see them: notes and counters for people (`_note`, `count`, statistics), docstrings,
+types, and numbers that only tune (named constants of a module, defaults of parameters): one more is as right.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from seep.sim.mutations.patch import TREE, Mutant, source_of
 FOLDERS = ("seep/partition", "seep/control")
 FILES = ("seep/state/buffer.py",)
 FLIPS: dict[type[ast.cmpop], tuple[str, str]] = {
-    ast.Lt: ("<", "<="),
-    ast.LtE: ("<=", "<"),
-    ast.Gt: (">", ">="),
-    ast.GtE: (">=", ">"),
+    ast.Lt: ("<", ">="),
+    ast.LtE: ("<=", ">"),
+    ast.Gt: (">", "<="),
+    ast.GtE: (">=", "<"),
     ast.Eq: ("==", "!="),
     ast.NotEq: ("!=", "=="),
     ast.Is: (" is ", " is not "),
@@ -62,9 +63,14 @@ def candidates(module: str) -> Iterator[Mutant]:
 
 
 def _hidden(tree: ast.Module) -> set[int]:
-    """Lines of imports, docstrings, class bodies' declarations and annotations."""
+    """Lines of imports, docstrings, class bodies' declarations and annotations, named constants, signatures."""
     hidden: set[int] = set()
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign):
+            hidden.update(range(statement.lineno, (statement.end_lineno or statement.lineno) + 1))
     for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            hidden.update(range(node.lineno, node.body[0].lineno))
         if isinstance(node, ast.Import | ast.ImportFrom | ast.AnnAssign) or (
             isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         ):

@@ -34,8 +34,8 @@ REPLACE = (
         "merge-of-two-epochs",
         "a merge starts from checkpoints of one epoch, or not at all",
         OPERATOR,
-        "len(self.entry.base) == 1 or chains[0][-1].epoch == self.entry.base_epoch)",
-        "len(self.entry.base) == 1 or chains[0][-1].epoch <= self.entry.base_epoch)",
+        "        if not chains or chains[0][-1].epoch == self.entry.base_epoch:",
+        "        if not chains or chains[0][-1].epoch <= self.entry.base_epoch:",
         scenario="merge-with-a-damaged-base",
     ),
     Mutant(
@@ -174,7 +174,7 @@ REPLACE = (
         "swap-believed",
         "a journal write without an answer may have worked or not: it is read again",
         CONTROLLER,
-        "            self.wanted = wanted\n            self._call(ReadJournal, self._swapped_or_not)\n        else:",
+        "            self.wanted, self.unsure_ms = wanted, self.now_ms\n        else:",
         "            self._settle(wanted, wanted)\n        else:",
     ),
     Mutant(

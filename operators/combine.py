@@ -1,0 +1,129 @@
+"""Pre-aggregation: a sender folds the rows of one epoch, by key and window, before they travel.
+
+What travels is one *part* for each key (and window): its key columns, the window's start, how many rows it stands for,
+and what each aggregate remembers of them. The receiver merges parts as it would have folded rows. Only aggregates
+whose parts merge exactly are combined (`Accumulator.exact`), so nobody can tell from a result whether, or by how many
+senders, its rows were folded before. A part never holds rows of two windows, so the receiver judges lateness by the
+window's start, with the same watermark, and counts the part's rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from operators.aggregates import Spec, count
+from operators.index import KeyIndex, Slots
+from operators.kernels.cells import cell_slots
+from operators.kernels.windows import NEAR, START
+from operators.memory import Memory, is_row_count
+from seep.errors import Bug
+from seep.model.arrow import ROWS, ArrowBatch
+from seep.model.keyform import column_of
+
+_ROWS_AT_ONCE = 32_768
+"""The passes over a stretch of rows, one for each aggregate, find it in the processor's cache."""
+_KEYS_KEPT = 65_536
+"""So many keys may stay in the index though they no longer come."""
+_FEW_CELLS = 65_536
+"""An array of so many cells is small, however few the rows are."""
+
+
+@dataclass(frozen=True, eq=False)
+class Combine:
+    """How a sender folds rows; picklable."""
+
+    keys: tuple[str, ...]
+    schema: pa.Schema
+    """Of the rows."""
+    aggregates: Mapping[str, Spec]
+    time_column: str | None = None
+    """None: not by window, or by a window that only the receiver knows."""
+    size_us: int = 0
+    offset_us: int = 0
+
+
+def why_not(schema: pa.Schema, aggregates: Mapping[str, Spec]) -> str:
+    """Why these aggregates cannot be folded apart; empty when they can.
+
+    >>> from operators.aggregates import total
+    >>> why_not(pa.schema({"x": pa.float64()}), {"sum": total("x"), "n": count()})
+    "sum = total('x') adds floats, whose result depends on the order"
+    """
+    for name, spec in aggregates.items():
+        if not spec.accumulator(schema).exact:
+            return f"{name} = {spec} adds floats, whose result depends on the order"
+    return ""
+
+
+class Combiner:
+    """Folds one epoch's rows after the other. Its tables are reused; nothing of them shows in what comes out.
+
+    A row's key is looked up in an index of the keys seen lately, which outlives the epoch; a part's slot is then found
+    by (number of the key, window) in a dense array, as long as that is not much larger than the batch.
+    """
+
+    def __init__(self, plan: Combine) -> None:
+        self._plan = plan
+        counted = {name: spec for name, spec in plan.aggregates.items() if not is_row_count(spec)}
+        self._memory = Memory(plan.schema, {**counted, ROWS: count()})
+        self._kinds = [plan.schema.field(name).type for name in plan.keys]
+        self._keys = KeyIndex(self._kinds, timed=False)
+        self._cells = np.empty(0, np.int32)
+
+    def fold(self, record: pa.RecordBatch) -> ArrowBatch:
+        """The parts of these rows, in order of bucket, then of first appearance; buckets are those of the keys."""
+        rows = record.num_rows
+        keys = self._keys.find([record.column(name) for name in self._plan.keys], rows)
+        slots, key_of, starts = self._parts_of(keys.slots, record)
+        made = np.arange(len(key_of))
+        self._memory.grow(1 << len(made).bit_length())
+        self._memory.clear(made)
+        for low in range(0, rows, _ROWS_AT_ONCE):
+            self._memory.fold(slots[low : low + _ROWS_AT_ONCE], record.slice(low, _ROWS_AT_ONCE))
+        order = np.argsort(self._keys.buckets[key_of], kind="stable")
+        chosen = key_of[order]
+        columns = dict(zip(self._plan.keys, self._keys.keys(chosen), strict=True))
+        if starts is not None:
+            columns[START] = pa.array(starts[order])
+        columns[ROWS] = self._memory.accumulators[ROWS].result(order)
+        parts = pa.RecordBatch.from_pydict({**columns, **self._memory.parts(order)})
+        batch = ArrowBatch(parts, self._keys.buckets[chosen])
+        if len(self._keys) > max(_KEYS_KEPT, 4 * len(keys.touched)):
+            self._keys = KeyIndex(self._kinds, timed=False)
+        return batch
+
+    def _parts_of(self, keys: Slots, record: pa.RecordBatch) -> tuple[Slots, Slots, Slots | None]:
+        """For each row its slot (in place of its key's number); for each slot the key's number and window's start."""
+        plan = self._plan
+        address, base, size, windows = 0, 0, 1, 1
+        if plan.time_column is not None:
+            column = column_of(record.column(plan.time_column))
+            if column.validity:
+                raise Bug(f"{plan.time_column!r} has nulls, though the flow was compiled for times that have none")
+            times = record.column(plan.time_column).cast(pa.int64()).to_numpy()
+            first, last = int(times.min()), int(times.max())
+            address, size = column.values, plan.size_us
+            base = first - (first - plan.offset_us) % size
+            windows = (last - base) // size + 1
+            if last - base >= NEAR or len(self._keys) * windows > max(_FEW_CELLS, 4 * len(keys)):
+                return self._sparse_parts(keys, times)
+        used = self._keys.numbers * windows
+        if len(self._cells) < used:
+            self._cells = np.empty(2 * used, np.int32)
+        self._cells[:used] = -1
+        most = min(len(keys), used)
+        key_of, window_of = np.empty(most, np.int64), np.empty(most, np.int64)
+        made = cell_slots(keys, address, size, base, windows, self._cells, key_of, window_of)
+        starts = None if plan.time_column is None else base + size * window_of[:made]
+        return keys, key_of[:made], starts
+
+    def _sparse_parts(self, keys: Slots, times: Slots) -> tuple[Slots, Slots, Slots]:
+        """The same by hashing: few rows over a long time, or keys that hardly come again."""
+        pairs = KeyIndex([pa.int64()], timed=True)
+        starts = times - (times - self._plan.offset_us) % self._plan.size_us
+        found = pairs.find([pa.array(keys)], len(keys), starts)
+        return found.slots, pairs.keys(found.touched)[0].to_numpy(), pairs.times[found.touched]

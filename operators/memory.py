@@ -1,0 +1,79 @@
+"""What several aggregates remember, by slot: the columns under a keyed state, and under a sender's partial results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from operators.accumulators import Count
+from operators.aggregates import Spec, evaluate
+from operators.index import Slots
+from seep.model.arrow import ROWS
+from seep.model.schema import physical
+
+
+class Memory:
+    """One accumulator for each aggregate, all of the same room. Whoever owns the slots says which are new."""
+
+    def __init__(self, schema: pa.Schema, aggregates: Mapping[str, Spec]) -> None:
+        self.specs = dict(aggregates)
+        self.accumulators = {name: spec.accumulator(physical(schema)) for name, spec in aggregates.items()}
+        self._expressions = {n: s.column for n, s in self.specs.items() if isinstance(s.column, pl.Expr)}
+        none = np.empty(0, np.int64)
+        self._parts = {name: tuple(accumulator.save(none)) for name, accumulator in self.accumulators.items()}
+        self._room = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return int(sum(c.nbytes for a in self.accumulators.values() for c in a.columns.values()))
+
+    def grow(self, capacity: int) -> None:
+        """Make room for so many slots, if there is less."""
+        if self._room < capacity:
+            self._room = capacity
+            for accumulator in self.accumulators.values():
+                accumulator.grow(capacity)
+
+    def clear(self, slots: Slots) -> None:
+        for accumulator in self.accumulators.values():
+            accumulator.clear(slots)
+
+    def fold(self, slots: Slots, record: pa.RecordBatch) -> None:
+        """Add each row to its slot."""
+        computed = evaluate(record, self._expressions)
+        for name, accumulator in self.accumulators.items():
+            column = self.specs[name].column
+            if column is None:
+                assert isinstance(accumulator, Count)
+                accumulator.add_rows(slots)
+            else:
+                accumulator.add(slots, record.column(column) if isinstance(column, str) else computed[name])
+
+    def merge(self, slots: Slots, parts: pa.RecordBatch) -> None:
+        """Add each row of partial results (`operators.combine`) to its slot."""
+        for name, accumulator in self.accumulators.items():
+            if is_row_count(self.specs[name]):
+                accumulator.merge(slots, {"seen": parts.column(ROWS)})
+            else:
+                accumulator.merge(slots, {part: parts.column(part_column(name, part)) for part in self._parts[name]})
+
+    def parts(self, slots: Slots) -> dict[str, pa.Array]:
+        """These slots as columns that `merge` reads, but for the number of rows."""
+        columns: dict[str, pa.Array] = {}
+        for name, accumulator in self.accumulators.items():
+            if not is_row_count(self.specs[name]):
+                columns |= {part_column(name, part): array for part, array in accumulator.save(slots).items()}
+        return columns
+
+
+def part_column(name: str, part: str) -> str:
+    """In a batch of partial results: the column of one thing that one aggregate remembers."""
+    return f"__{name}.{part}"
+
+
+def is_row_count(spec: Spec) -> bool:
+    """Partial results say of how many rows they are, so `count()` needs no column of its own."""
+    return spec.aggregate == "count" and spec.column is None

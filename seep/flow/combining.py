@@ -1,0 +1,100 @@
+"""What a sender does for the aggregate it sends to: fold its rows before they travel, or at least leave out columns
+that nobody reads.
+
+Decided for a whole operator when the flow is compiled, from the declaration alone, never from the data: how the rows
+of an epoch travel must be the same at every replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from operators.aggregate import Aggregate
+from operators.aggregates import Spec
+from operators.combine import Combine, why_not
+from operators.rowwise import KeepRows
+from operators.stateless import AddTime, EventTime, Keep, Project, Split
+from operators.window import TumblingWindow
+from seep.flow.logical import Chain, Vertex
+from seep.model.schema import physical
+
+
+@dataclass(frozen=True, eq=False)
+class Sending:
+    """How the rows for one operator travel."""
+
+    make: Any
+    """Makes the operator's head, told what it will get."""
+    schema: pa.Schema | None = None
+    """The columns that are read; None: as the verb declared them."""
+    combine: Combine | None = None
+    reason: str = ""
+    """Why the rows are not folded; empty when they are, or when there is nothing to fold."""
+
+
+def sending(vertex: Vertex, chains: Sequence[Chain], used: Collection[str]) -> Sending:
+    """``chains``: all the ways to the operator; ``used``: those of its outputs that somebody takes."""
+    if not (
+        isinstance(vertex.make, partial) and vertex.make.args and vertex.make.args[0] in (Aggregate, TumblingWindow)
+    ):
+        return Sending(vertex.make)
+    head, arguments = vertex.make.args
+    if "late" in used:
+        return Sending(vertex.make, reason="its late rows are taken, which travel as they are")
+    column: str | None = arguments.get("time_column")
+    if column is not None and not all(_never_null(chain, column) for chain in chains):
+        return Sending(vertex.make, reason=f"{column!r} may be null behind a function, and such rows are dead letters")
+    schema: pa.Schema = physical(arguments["schema"])
+    aggregates: Mapping[str, Spec] = arguments["aggregates"]
+    reason = why_not(schema, aggregates)
+    if reason:
+        read = _read(schema, arguments["keys"], column, aggregates)
+        return Sending(partial(vertex.make.func, head, {**arguments, "schema": read}), read, reason=reason)
+    combine = Combine(
+        tuple(arguments["keys"]),
+        schema,
+        aggregates,
+        column,
+        arguments["size_us"] if column is not None else 0,
+        arguments["offset_us"] if column is not None else 0,
+    )
+    return Sending(partial(vertex.make.func, head, {**arguments, "combined": True}), schema, combine)
+
+
+def _read(schema: pa.Schema, keys: Sequence[str], time: str | None, aggregates: Mapping[str, Spec]) -> pa.Schema:
+    names = {*keys, time}
+    for spec in aggregates.values():
+        names |= set(spec.column.meta.root_names()) if isinstance(spec.column, pl.Expr) else {spec.column}
+    # Rows without any column could not be counted.
+    fields = [field for field in schema if field.name in names] or [schema.field(0)]
+    return pa.schema(fields)
+
+
+def _never_null(chain: Chain, column: str) -> bool:
+    """Was this time checked on the way, or made by a window, with nothing behind it that could change it?"""
+    for after in reversed(chain.stages):
+        step = after.stage.step
+        match step:
+            case EventTime() if step.column == column:
+                return after.output == "out"
+            case Project():
+                old = dict(step.columns).get(column)
+                if old is None:
+                    return False
+                column = old
+            case AddTime() if column == step.schema.names[-1]:
+                column = step.column
+            case EventTime() | AddTime() | Keep() | KeepRows() | Split():
+                if after.output == "errors":
+                    return False
+            case _:
+                return False
+    vertex = chain.tap.vertex
+    made = vertex.make.args[1] if vertex.verb == "window" and isinstance(vertex.make, partial) else {}
+    return chain.tap.output == "out" and column in made.get("names", ())

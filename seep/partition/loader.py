@@ -1,0 +1,94 @@
+"""How one that starts gets the checkpoints it starts from: from an upstream worker's memory, else from the store.
+
+A copy in memory is good when it is no older than the newest version the store has; newer means that the store's copy
+of that version is damaged. The store is asked only for that number, so a large state is not read twice.
+"""
+
+from __future__ import annotations
+
+from seep.model.ids import PartitionId
+from seep.partition.contract import Graph
+from seep.partition.copies import upstream_workers
+from seep.partition.desk import Call, Continuation, Desk
+from seep.protocol.effects import LoadCheckpoints, NewestVersion, StoreReply
+from seep.protocol.journal import Entry
+from seep.protocol.messages import Fetch, Held
+
+PATIENCE_MS = 40.0
+"""So long one waits for copies: a worker that has none says so at once, one that is dead says nothing."""
+
+
+class Loading:
+    def __init__(self, upto: int, then: Continuation, asked_ms: float) -> None:
+        self.upto = upto
+        self.then = then
+        self.asked_ms = asked_ms
+        self.waiting: set[str] = set()
+        """Workers that have not answered yet."""
+        self.wanted = upto
+        """No older version will do."""
+
+
+class Loader:
+    def __init__(self, desk: Desk, me: Entry, graph: Graph) -> None:
+        self.desk = desk
+        self.me = me
+        self.graph = graph
+        self.loading: dict[PartitionId, Loading] = {}
+
+    def load(self, partition: PartitionId, upto: int, then: Continuation, call: Call) -> None:
+        """`then` gets the answer of LoadCheckpoints. `upto`: exactly this version is wanted (0: the newest). `call`
+        is for the store alone if it has failed before: nobody has a copy then."""
+        workers = upstream_workers(self.desk, self.graph, partition.operator)
+        if not workers or not self.desk.settings.copies_bytes or call != self.desk.call:
+            self._from_store(partition, upto, then, call)
+        elif upto:
+            self._ask(partition, Loading(upto, then, self.desk.now_ms), workers)
+        else:
+            self._newest(partition, then, workers)
+
+    def _newest(self, partition: PartitionId, then: Continuation, workers: list[str]) -> None:
+        def found(reply: StoreReply) -> None:
+            if reply.error or not reply.value:
+                self._from_store(partition, 0, then, self.desk.call)
+            else:
+                loading = Loading(0, then, self.desk.now_ms)
+                loading.wanted = reply.value
+                self._ask(partition, loading, workers)
+
+        self.desk.call(self, lambda token: NewestVersion(token, partition), found)
+
+    def _ask(self, partition: PartitionId, loading: Loading, workers: list[str]) -> None:
+        self.loading[partition] = loading
+        loading.waiting = set(workers)
+        for worker in workers:
+            asked = Fetch(partition, loading.upto, self.me.partition, self.me.generation, self.desk.worker)
+            self.desk.send(worker, asked)
+
+    def on_held(self, message: Held) -> None:
+        loading = self.loading.get(message.partition)
+        if loading is None or message.generation != self.me.generation:
+            return
+        loading.waiting.discard(message.holder)
+        if message.chain and message.chain[-1].version >= loading.wanted:
+            del self.loading[message.partition]
+            self.desk.count("restored_from_memory")
+            loading.then(StoreReply(0, [list(message.chain)]))
+        elif not loading.waiting:
+            self._give_up(message.partition)
+
+    def tick(self) -> None:
+        late = [p for p, one in self.loading.items() if self.desk.now_ms - one.asked_ms >= PATIENCE_MS]
+        for partition in late:
+            self._give_up(partition)
+
+    def _give_up(self, partition: PartitionId) -> None:
+        loading = self.loading.pop(partition)
+        self._from_store(partition, loading.upto, loading.then, self.desk.call)
+
+    def _from_store(self, partition: PartitionId, upto: int, then: Continuation, call: Call) -> None:
+        call(self, lambda token: LoadCheckpoints(token, partition, upto), then)
+
+    def stop(self) -> None:
+        self.loading.clear()
+        self.desk.forget(self)

@@ -1,0 +1,66 @@
+"""The store comes back empty, or what it has was torn while a copy in memory hid it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from seep.model.ids import PartitionId
+from seep.partition.worker import Worker
+from seep.sim.directed.registry import demand, scenario
+from seep.sim.stage import Stage, chain
+
+PART = PartitionId("a", 0)
+
+
+def _empty(then: Callable[[Stage], None]) -> None:
+    stage = Stage(chain(400))
+
+    def empty() -> None:
+        stage.world.store.wipe()
+        then(stage)
+
+    stage.at(90.0, empty)
+    report = stage.play()
+    demand("the store has lost" in report, f"went on: {report!r}")
+
+
+@scenario
+def emptied_store() -> None:
+    """Nobody is killed: what runs notices at its next write."""
+    _empty(lambda stage: None)
+
+
+@scenario
+def emptied_store_and_a_dead_worker() -> None:
+    """Who starts again must not start from nothing."""
+    for name in ("s/0", "a/0", "out/0"):
+        _empty(lambda stage, name=name: stage.crash(name))  # type: ignore[misc]
+
+
+@scenario
+def emptied_store_and_a_dead_controller() -> None:
+    """A controller that finds no journal where there was one must not write a first one."""
+    _empty(lambda stage: stage.restart_controller(5.0))
+
+
+@scenario
+def torn_checkpoint_hidden_by_a_copy() -> None:
+    """The newest checkpoint is torn, and a copy in memory makes up for it. When the copies are gone, too, the store
+    alone must do: nothing may have been built on the torn one."""
+    for wait_ms in (15.0, 30.0, 45.0, 60.0):
+        stage = Stage(chain(500), increments=40, checkpoint_ms=10.0, copies_bytes=1 << 28)
+
+        def again(stage: Stage = stage) -> None:
+            for node in stage.world.live_workers():
+                assert isinstance(node.machine, Worker)
+                node.machine.holder.chains.clear()
+                node.machine.holder.bytes.clear()
+            stage.crash("a/0")
+
+        def tear(stage: Stage = stage, wait_ms: float = wait_ms, again: Callable[[], None] = again) -> None:
+            demand(stage.world.store.damage(PART), "there is no second checkpoint")
+            stage.crash("a/0")
+            stage.at(wait_ms, again)
+
+        stage.at(80.0, tear)
+        stage.play_through()

@@ -1,0 +1,63 @@
+"""A savepoint goes only into an app that has a place for all of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seep
+from seep.flow.compile import compile_flow
+from seep.model.arrow import ArrowState
+from seep.model.ids import EVERYTHING, Generation, PartitionId
+from seep.running.savepoint import Savepoint
+from seep.state.checkpoint import Checkpoint
+
+KNOWN = [7, 7, 0, False, 0, {}]
+
+
+def flow_of(files: Path, source: str = "lines", operator: bool = False) -> seep.Flow:
+    flow = seep.Flow("lines")
+    lines = flow.source(source, seep.FileSource(files, format="text"))
+    if operator:
+        lines.key_by("line").aggregate(n=seep.count()).named("count").collect("counts")
+    else:
+        lines.collect("all")
+    return flow
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    (tmp_path / "files").mkdir()
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / "files" / name).write_text("one\ntwo\n")
+    return tmp_path / "files"
+
+
+def saved(path: Path, *operators: str) -> Savepoint:
+    sources: dict[str, Any] = {"lines": {"splits": {"0": KNOWN, "1": KNOWN}, "now": 0, "watermark": 0}}
+    checkpoints = [
+        Checkpoint(PartitionId(name, 0), Generation(1, 0), EVERYTHING, 1, 0, 5, 0, 0, False, ArrowState({}))
+        for name in operators
+    ]
+    return Savepoint.write(path / "v1", b"k" * 32, "lines", 5, 9, checkpoints, sources)
+
+
+def test_one_that_fits(tmp_path: Path, files: Path) -> None:
+    saved(tmp_path).check(compile_flow(flow_of(files)))
+
+
+def test_a_source_that_lost_splits_is_refused(tmp_path: Path, files: Path) -> None:
+    (files / "b.txt").unlink()
+    with pytest.raises(seep.Misuse, match="holds 2 splits of source 'lines', which now has 1"):
+        saved(tmp_path).check(compile_flow(flow_of(files)))
+
+
+def test_an_app_without_the_saved_names_is_refused(tmp_path: Path, files: Path) -> None:
+    savepoint = saved(tmp_path, "count")
+    savepoint.check(compile_flow(flow_of(files, operator=True)))
+    with pytest.raises(seep.Misuse, match="another app: this one has no operator 'count'"):
+        savepoint.check(compile_flow(flow_of(files)))
+    with pytest.raises(seep.Misuse, match="another app: this one has no source 'lines'"):
+        savepoint.check(compile_flow(flow_of(files, source="rows", operator=True)))
