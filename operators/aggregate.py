@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from operators.aggregates import Spec
 from operators.changes import INSERTED, UPDATED, change_column, change_schema, differ
+from operators.combine import Combine, Forms, is_folded
 from operators.groups import TABLE, Groups
 from operators.index import Slots
 from seep.errors import Misuse
@@ -27,14 +28,13 @@ class Aggregate:
         schema: pa.Schema,
         aggregates: Mapping[str, Spec],
         emit: str = "update",
-        combined: bool = False,
+        combined: Combine | None = None,
     ) -> None:
-        """``combined``: what comes in are parts that the senders have folded (`operators.combine`)."""
+        """``combined``: how the senders fold rows, where they do (`operators.combine`)."""
         if emit not in ("update", "close"):
             raise Misuse(f"aggregate: emit={emit!r}; choose 'update' or 'close'")
         self._groups = Groups(keys, schema, aggregates, timed=False)
-        memory = self._groups.memory
-        self._absorb = memory.merge if combined else memory.fold
+        self._forms = Forms(combined)
         self._updates = emit == "update"
         rows = pa.schema([*self._groups.key_fields, *self._groups.fields])
         self.schema = change_schema(rows) if self._updates else rows
@@ -46,15 +46,16 @@ class Aggregate:
     def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
         batches = [batch for _, batch in inputs if batch.rows]
         if batches:
-            record = ArrowBatch.concat(batches).record
+            batch, memory = self._forms.join(batches), self._groups.memory
+            absorb, record = memory.merge if is_folded(batch) else memory.fold, batch.record
             found = self._groups.find(record)
             if self._updates:
                 slots = self._groups.index.ordered(found.touched)
                 new = np.isin(slots, found.fresh)
                 before = self._groups.results(slots)
-                self._absorb(found.slots, record)
+                absorb(found.slots, record)
                 return self._changes(slots, new, before)
-            self._absorb(found.slots, record)
+            absorb(found.slots, record)
         if not self._updates and moment.watermark >= FOREVER > moment.watermark_before:
             slots = self._groups.index.ordered(self._groups.index.all())
             return self._rows(slots, [*self._groups.index.keys(slots), *self._groups.results(slots)])

@@ -5,11 +5,15 @@ and what each aggregate remembers of them. The receiver merges parts as it would
 whose parts merge exactly are combined (`Accumulator.exact`), so nobody can tell from a result whether, or by how many
 senders, its rows were folded before. A part never holds rows of two windows, so the receiver judges lateness by the
 window's start, with the same watermark, and counts the part's rows.
+
+Where the keys of an epoch hardly come twice, folding would join nothing and parts are wider than rows: then the rows
+travel as they are. Which of the two depends on the rows of that epoch alone, so it is the same at every replay; the
+receiver takes both, even in one epoch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +32,7 @@ _ROWS_AT_ONCE = 32_768
 """The passes over a stretch of rows, one for each aggregate, find it in the processor's cache."""
 _KEYS_KEPT = 65_536
 """So many keys may stay in the index though they no longer come."""
+_SAMPLE_ROWS = 8_192
 _FEW_CELLS = 65_536
 """An array of so many cells is small, however few the rows are."""
 
@@ -57,6 +62,43 @@ def why_not(schema: pa.Schema, aggregates: Mapping[str, Spec]) -> str:
         if not spec.accumulator(schema).exact:
             return f"{name} = {spec} adds floats, whose result depends on the order"
     return ""
+
+
+def worth_folding(record: pa.RecordBatch, keys: Sequence[str]) -> bool:
+    """By the first rows: does a key come at least twice on average?
+
+    >>> batch = pa.record_batch({"key": [1, 2, 3, 1, 2, 3], "other": [1, 2, 3, 4, 5, 6]})
+    >>> worth_folding(batch, ["key"]), worth_folding(batch, ["key", "other"])
+    (True, False)
+    """
+    if not keys:
+        return True
+    sample = pa.Table.from_batches([record.slice(0, _SAMPLE_ROWS).select(list(keys))])
+    distinct = sample.group_by(list(keys), use_threads=False).aggregate([]).num_rows
+    return bool(2 * distinct <= sample.num_rows)
+
+
+def is_folded(batch: ArrowBatch) -> bool:
+    return ROWS in batch.record.schema.names
+
+
+class Forms:
+    """At the receiver: rows and parts of one epoch in one form."""
+
+    def __init__(self, plan: Combine | None) -> None:
+        self._plan = plan
+        self._combiner: Combiner | None = None
+
+    def join(self, batches: Sequence[ArrowBatch]) -> ArrowBatch:
+        """One batch, of rows if all are rows, else of parts."""
+        folded = [is_folded(batch) for batch in batches]
+        if any(folded) and not all(folded):
+            if self._combiner is None:
+                assert self._plan is not None, "parts come only where they were asked for"
+                self._combiner = Combiner(self._plan)
+            fold = self._combiner.fold
+            batches = [b if done else fold(b.record) for b, done in zip(batches, folded, strict=True)]
+        return ArrowBatch.concat(batches)
 
 
 class Combiner:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from operators.aggregates import Spec
 from operators.changes import INSERTED, UPDATED, change_column, change_schema, differ
+from operators.combine import Combine, Forms, is_folded
 from operators.groups import TABLE, Groups
 from operators.index import Slots
 from operators.kernels.windows import BROKEN, LATE, START, window_starts
@@ -47,9 +48,9 @@ class TumblingWindow:
         emit: str = "close",
         by_arrival: bool = False,
         name: str = "window",
-        combined: bool = False,
+        combined: Combine | None = None,
     ) -> None:
-        """``combined``: what comes in are parts that the senders have folded (`operators.combine`)."""
+        """``combined``: how the senders fold rows, where they do (`operators.combine`)."""
         if emit not in ("update", "close"):
             raise Misuse(f"window: emit={emit!r}; choose 'close' or 'update'")
         if size_us <= 0:
@@ -57,9 +58,7 @@ class TumblingWindow:
         if not by_arrival and time_column is None:
             raise Misuse("window: the stream has no event time; give its source time=, or use by='arrival'")
         self._groups = Groups(keys, schema, aggregates, timed=True)
-        self._combined = combined
-        memory = self._groups.memory
-        self._absorb = memory.merge if combined else memory.fold
+        self._forms = Forms(combined)
         self._time = None if by_arrival else time_column
         self._size = size_us
         self._offset = offset_us % size_us
@@ -80,16 +79,16 @@ class TumblingWindow:
         outputs: dict[str, ArrowBatch] = {}
         batches = [batch for _, batch in inputs if batch.rows]
         if batches:
-            batch = ArrowBatch.concat(batches)
+            batch = self._forms.join(batches)
             starts, late, broken = self._starts(moment, batch)
-            if late and self._combined:
+            if late and is_folded(batch):
                 self._tally.add("late", batch.buckets[starts == LATE], _weights(batch)[starts == LATE])
             elif late:
                 outputs["late"] = batch.chosen(starts == LATE).by_bucket()
                 self._tally.add("late", outputs["late"].buckets)
             if broken:
                 outputs["errors"] = self._refuse(moment, batch)
-            self._fold(batch.record, starts, outputs)
+            self._fold(batch, starts, outputs)
         closed = self._close(moment)
         if closed is not None:
             outputs["out"] = closed
@@ -101,7 +100,7 @@ class TumblingWindow:
             now = moment.now_ms * 1000
             result[:] = now - (now - self._offset) % self._size
             return result, 0, 0
-        if self._combined:
+        if is_folded(batch):
             given = batch.record.column(START).to_numpy()
             late = given + self._size <= moment.watermark_before
             return np.where(late, LATE, given), int(late.sum()), 0
@@ -131,18 +130,20 @@ class TumblingWindow:
         self._tally.add("errors", letters.buckets)
         return letters
 
-    def _fold(self, record: pa.RecordBatch, starts: Any, outputs: dict[str, ArrowBatch]) -> None:
+    def _fold(self, batch: ArrowBatch, starts: Any, outputs: dict[str, ArrowBatch]) -> None:
+        record, memory = batch.record, self._groups.memory
+        absorb = memory.merge if is_folded(batch) else memory.fold
         found = self._groups.find(record, starts)
         if len(found.fresh):
             earliest = int(self._groups.index.times[found.fresh].min())
             self._earliest_end = min(self._earliest_end, earliest + self._size)
         if not self._updates:
-            self._absorb(found.slots, record)
+            absorb(found.slots, record)
             return
         slots = self._groups.index.ordered(found.touched)
         new = np.isin(slots, found.fresh)
         before = self._groups.results(slots)
-        self._absorb(found.slots, record)
+        absorb(found.slots, record)
         after = self._groups.results(slots)
         changed = new | differ(before, after, len(slots))
         if changed.any():

@@ -16,6 +16,8 @@ from seep.protocol.messages import Status
 
 LAG_EPOCHS = 3
 """Shadows this close behind are caught up: the switch will not be felt downstream."""
+AHEAD_EPOCHS = 2
+"""The switch lies so far ahead: receivers have subscribed to the new ones by the time they need them."""
 
 
 class Known(NamedTuple):
@@ -45,15 +47,16 @@ def next_step(journal: Journal, replace: Replace, known: Known, late: bool) -> t
 
 
 def _commit(journal: Journal, replace: Replace, known: Known) -> tuple[Journal, str]:
-    goal = max((known.statuses[p].epoch for p in replace.old if p in known.statuses), default=0) - LAG_EPOCHS
+    newest = max((known.statuses[p].epoch for p in replace.old if p in known.statuses), default=0)
     reached = []
     for partition in replace.new:
         status = known.current(partition)
-        if status is None or not status.accepted or not status.own_checkpoints or status.epoch < goal:
+        if status is None or not status.accepted or not status.own_checkpoints or status.epoch < newest - LAG_EPOCHS:
             return journal, ""
         reached.append(status.epoch)
     # No earlier than any old life begins, and later than every checkpoint that a new one started from.
-    first = max([1 + min(reached), *(journal.entries[p].first for p in (*replace.old, *replace.new))])
+    ahead = 1 + newest + AHEAD_EPOCHS
+    first = max([1 + min(reached), ahead, *(journal.entries[p].first for p in (*replace.old, *replace.new))])
     return planner.commit(journal, replace, first), f"committed from epoch {first}"
 
 

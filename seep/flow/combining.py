@@ -64,7 +64,7 @@ def sending(vertex: Vertex, chains: Sequence[Chain], used: Collection[str]) -> S
         arguments["size_us"] if column is not None else 0,
         arguments["offset_us"] if column is not None else 0,
     )
-    return Sending(partial(vertex.make.func, head, {**arguments, "combined": True}), schema, combine)
+    return Sending(partial(vertex.make.func, head, {**arguments, "combined": combine}), schema, combine)
 
 
 def _read(schema: pa.Schema, keys: Sequence[str], time: str | None, aggregates: Mapping[str, Spec]) -> pa.Schema:

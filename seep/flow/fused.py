@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from operators.combine import Combine, Combiner
+from operators.combine import Combine, Combiner, worth_folding
 from operators.step import DEAD_LETTERS, Failure, Site, Step, dead_letters
 from operators.tally import Tally
 from seep.model.arrow import ArrowBatch, ArrowState
@@ -76,6 +76,8 @@ class Runner:
     tails: Tails
     unclaimed: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=UNCLAIMED))
     _combiners: dict[str, Combiner] = field(default_factory=dict)
+    _folds: dict[str, tuple[int | None, bool]] = field(default_factory=dict)
+    """By edge: the epoch, and whether its rows are folded."""
     """By edge, made when its first rows come."""
 
     def run(self, outputs: Mapping[str, ArrowBatch], site: Site) -> dict[str, ArrowBatch]:
@@ -95,13 +97,18 @@ class Runner:
             for follower in after.get(name, ()):
                 if isinstance(follower, Route):
                     site.tally.add(OUT + follower.edge, batch.buckets)
-                    edges[follower.edge] = self._turn(follower, batch)
+                    edges[follower.edge] = self._turn(follower, batch, site.epoch)
                 else:
                     site.operator = follower.name
                     self._follow(follower.after, follower.step.run(batch, site), site, edges)
 
-    def _turn(self, route: Route, batch: ArrowBatch) -> ArrowBatch:
+    def _turn(self, route: Route, batch: ArrowBatch, epoch: int | None) -> ArrowBatch:
         if route.combine is None:
+            return route.turn(batch)
+        if self._folds.get(route.edge, (-1, False))[0] != epoch:
+            # The first rows of an epoch decide for all of it (a source reads split after split, in their order).
+            self._folds[route.edge] = (epoch, worth_folding(batch.record, route.combine.keys))
+        if not self._folds[route.edge][1]:
             return route.turn(batch)
         if route.edge not in self._combiners:
             self._combiners[route.edge] = Combiner(route.combine)
@@ -184,18 +191,18 @@ class LogicPlan:
         if "schema" not in given or any(isinstance(s.column, pl.Expr) for s in given.get("aggregates", {}).values()):
             return
         head, record = self.head(self.name, self.ports), _two_rows(physical(given["schema"]))
-        if self.combine is None:
-            batch = ArrowBatch(record, buckets_of(record, given["keys"]))
-        else:
-            batch = Combiner(self.combine).fold(record)
+        batch = ArrowBatch(record, buckets_of(record, given["keys"]))
+        forms = [batch] if self.combine is None else [batch, Combiner(self.combine).fold(record)]
         if given.get("deleted") is None:
             for epoch, watermark in ((1, BEGINNING), (2, FOREVER)):
-                found = head.take(Moment(epoch, 0, BEGINNING, watermark), [(0, batch), (0, batch)])
-                for output in found.values():
-                    output.digest()
+                for form in forms:
+                    found = head.take(Moment(epoch, 0, BEGINNING, watermark), [(0, form), (0, form)])
+                    for output in found.values():
+                        output.digest()
             head.load(head.snapshot(True))
             head.snapshot(False)
-        batch.part(KeyRange(0, 2048)).digest()
+        for form in forms:
+            form.part(KeyRange(0, 2048)).digest()
 
 
 def _two_rows(schema: pa.Schema) -> pa.RecordBatch:

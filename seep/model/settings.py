@@ -22,7 +22,7 @@ class Settings:
     """Output kept for replay beyond which a source cuts no new epoch."""
     spill_bytes: int = 512 << 20
     """Output kept for replay on one edge beyond which the oldest goes to disk."""
-    copies_bytes: int = 256 << 20
+    copies_bytes: int = 64 << 20
     """Checkpoints of downstream partitions that one worker holds in memory (0: none)."""
     retry_ms: float = 300.0
     """A subscription or store call without an answer is tried again."""

@@ -20,8 +20,11 @@ from seep.state.checkpoint import Checkpoint
 
 CHAIN_MAXIMUM = 16
 """A longer chain is read again from the store, which folds long ones."""
-SENT_BYTES_MAXIMUM = 8 << 20
-"""A larger checkpoint is not sent; its holder reads it from the store."""
+SENT_BYTES_MAXIMUM = 2 << 20
+"""A larger full checkpoint is not sent; its holder reads it from the store. Where so much changes from one checkpoint
+to the next, no copy is held: it would cost more than it saves."""
+HELD_BYTES_MAXIMUM = 8 << 20
+"""Nor of a larger full checkpoint."""
 
 
 def upstream_workers(desk: Desk, graph: Graph, operator: str) -> list[str]:
@@ -50,23 +53,31 @@ class Protection:
         self.held = 0
         """The newest version the holder has said that it has."""
         self.refused = 0
+        self.too_large = False
         self.asked_ms = 0.0
         self.bare_since_ms: float | None = None
         self.bare_ms = 0.0
 
     def durable(self, checkpoint: Checkpoint) -> None:
+        if not self.desk.settings.copies_bytes:
+            return
         self.version = checkpoint.version
         self._choose()
         small = size_bytes(checkpoint) <= SENT_BYTES_MAXIMUM
-        self._ask(checkpoint if small else None)
+        self.too_large = not small and (bool(checkpoint.parent) or size_bytes(checkpoint) > HELD_BYTES_MAXIMUM)
+        if self.too_large:
+            self.held = 0
+            self._count()
+        else:
+            self._ask(checkpoint if small else None)
 
     def adopt(self) -> None:
         """Its holder may be gone: protect again at once."""
-        if self.version and self._choose():
+        if self.version and self._choose() and not self.too_large:
             self._ask(None)
 
     def tick(self) -> None:
-        waits = self.version > max(self.held, self.refused)
+        waits = self.version > max(self.held, self.refused) and not self.too_large
         if waits and self.desk.now_ms - self.asked_ms >= self.desk.settings.retry_ms:
             self._choose()
             self._ask(None)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from operators import combine
 from seep.connectors.contract import Rows
 from seep.errors import Misuse
 from seep.flow import compile as compiling
+from seep.flow import fused
 from seep.flow.combining import Sending
 from seep.model.arrow import ArrowBatch
 from seep.model.epoch import Moment
@@ -132,7 +133,8 @@ def outcome(graph: Any, source: Fed, ranges: list[KeyRange]) -> tuple[list[Any],
     """The output of each epoch, as text (NaN equals NaN), and every counter at the end."""
     operator = next(node.name for node in graph.nodes.values() if node.kind == "operator")
     into, out = graph.inputs(operator)[0].name, graph.outputs(operator)[0].name
-    intake = graph.nodes["rows"].make()
+    # Each split has a sender of its own, so that rows and parts meet in one epoch.
+    intakes = [graph.nodes["rows"].make() for _ in range(source.splits)]
     logics = [graph.nodes[operator].make() for _ in ranges]
     watermark, before, outputs = -20, BEGINNING, list[Any]()
     counters: dict[str, int] = {}
@@ -141,7 +143,9 @@ def outcome(graph: Any, source: Fed, ranges: list[KeyRange]) -> tuple[list[Any],
         announced = FOREVER if at == len(source.plan) - 1 else watermark
         moment = Moment(at + 1, at * 7, before, announced)
         before = announced
-        sent = [intake.read(split, at, None, 100, 0) for split in range(source.splits)]
+        for intake in intakes:
+            intake.epoch = at + 1
+        sent = [intake.read(split, at, None, 100, 0) for split, intake in enumerate(intakes)]
         for reading in sent:
             for name, number in (reading.statistics or {}).items():
                 counters[name] = counters.get(name, 0) + number
@@ -170,15 +174,26 @@ def few_keys_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(keys=st.sampled_from(sorted(KEYS)), plan=plans(2), cuts=st.lists(st.integers(1, 4095), max_size=3, unique=True))
-def test_folding_does_not_show(verb: str, keys: str, plan: list[tuple[Epoch, int]], cuts: list[int]) -> None:
+@given(
+    keys=st.sampled_from(sorted(KEYS)),
+    plan=plans(2),
+    cuts=st.lists(st.integers(1, 4095), max_size=3, unique=True),
+    folds=st.lists(st.booleans(), min_size=1, max_size=7),
+)
+def test_folding_does_not_show(
+    verb: str, keys: str, plan: list[tuple[Epoch, int]], cuts: list[int], folds: list[bool]
+) -> None:
+    """However the rows of each epoch and sender travel: folded or as they are."""
     source, folded, plain = graphs_of(keys, verb)
+    turns = cycle(folds)
     source.plan = plan
     ranges = [KeyRange(low, high) for low, high in pairwise([0, *sorted(cuts), 4096])]
     assert combined(folded)
     assert not combined(plain)
     want = outcome(plain, source, [KeyRange(0, 4096)])
-    assert outcome(folded, source, ranges) == want
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fused, "worth_folding", lambda record, keys: next(turns))
+        assert outcome(folded, source, ranges) == want
     assert want[1].get("in:0", 0) == want[1].get(f"out:{folded.edges[0].name}", 0)
 
 

@@ -50,7 +50,7 @@ def test_every_kind_of_fault_can_be_drawn_and_performed() -> None:
     drawn = {fault.kind for seed in range(60) for fault in faults_of(seed)}
     assert drawn == set(KINDS)
     stage = Stage()
-    flow = DrawnFlow("chain", stage.graph, {}, {}, frozenset())
+    flow = DrawnFlow("chain", stage.graph, {}, {})
     assert set(Injector(stage.world, flow).acts) == set(KINDS)
 
 

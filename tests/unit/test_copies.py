@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace as with_fields
 from typing import Any, TypeVar
 
+import pytest
+
 from seep.model.ids import EVERYTHING, FOREVER, Generation, PartitionId
 from seep.model.settings import Settings
+from seep.partition import copies
 from seep.partition.contract import Edge, Graph, Node
 from seep.partition.copies import CHAIN_MAXIMUM, Holder, Protection, upstream_workers
 from seep.partition.desk import Desk
@@ -92,6 +95,20 @@ class TestProtection:
         at.now_ms = 700.0
         protection.on_holding(Holding(ME, G, 1, True))
         assert protection.unprotected_ms == 200
+
+    def test_what_changes_as_a_whole_is_not_copied(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        at = desk("w9")
+        protection = Protection(at, GRAPH, entry(ME, "w9"))
+        monkeypatch.setattr(copies, "size_bytes", lambda saved: 3 << 20)
+        protection.durable(checkpoint(1))
+        [(_, backup)] = sent(at, Backup)
+        assert backup.checkpoint is None, "its holder reads it from the store"
+        protection.on_holding(Holding(ME, G, 1, True))
+        protection.durable(checkpoint(2, 1))
+        at.now_ms = 9000.0
+        protection.tick()
+        assert sent(at, Backup) == []
+        assert (protection.held, protection.unprotected_ms) == (0, 9000)
 
     def test_one_without_room_is_not_asked_again_for_the_same(self) -> None:
         at = desk("w9")

@@ -49,8 +49,8 @@ REPLACE = (
         "commit-before-restore",
         "routing is switched only when the new partitions run and their subscriptions are accepted",
         STEPS,
-        "        if status is None or not status.accepted or not status.own_checkpoints or status.epoch < goal:",
-        "        if status is None:",
+        "not status.accepted or not status.own_checkpoints or status.epoch < newest - LAG_EPOCHS:",
+        "status.epoch < -1:",
         scenario="split-is-not-felt-downstream",
     ),
     Mutant(
