@@ -100,7 +100,9 @@ class Controller:
                     self._note(f"worker {event.worker} lost")
             case StoreReply():
                 waiting = self._waiting.pop(event.token, None)
-                if waiting is not None:
+                if event.error == "lost" and not self.lost:
+                    self._lose()
+                elif waiting is not None:
                     waiting(event)
             case _:
                 self.requests.append(event)

@@ -305,7 +305,7 @@ class OperatorPartition:
         due = self.desk.now_ms - self.saver.last_ms >= self.desk.settings.checkpoint_ms
         first = not self.saver.durable and self.entry.role == SHADOW
         if (due or first) and not self.saver.busy:
-            if not self.saver.durable or self.epoch > self.saver.durable[-1].epoch:
+            if self.saver.lacks(self.epoch):
                 self.checkpoint()
             elif due:
                 self.saver.last_ms = self.desk.now_ms

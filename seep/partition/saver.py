@@ -51,13 +51,19 @@ class Saver:
 
     def restored(self, chains: list[list[Checkpoint]]) -> None:
         """This partition has checkpoints: go on with the chain that was loaded."""
+        if len(chains) < 2:
+            return  # One alone came from memory: what the store has of it may be damaged. Nothing may build on that.
         self.durable = sorted(
             Point(chain[-1].version, chain[-1].epoch, tuple(saved.version for saved in chain)) for chain in chains
         )
         self.parent = chains[0][-1].version
         self.chain = len(chains[0])
-        # One chain alone came from memory: what the store has of it may be damaged, so nothing may build on that.
-        self.full_next = len(chains) < 2
+        self.full_next = False
+
+    def lacks(self, epoch: int) -> bool:
+        """Is there anything to save? Two checkpoints of one epoch, too: only then may upstream let go of what precedes
+        it, and at its limit it cuts no later one before it has."""
+        return len(self.durable) < 2 or epoch > self.durable[-1].epoch
 
     def next_is_full(self) -> bool:
         return self.full_next or self.chain > self.desk.settings.increments

@@ -163,3 +163,22 @@ def test_a_restored_one_goes_on_with_its_chain_under_numbers_of_its_own_generati
     assert not bench.saver.next_is_full()
     saved = bench.save(30)
     assert (saved.parent, saved.version) == (2, 7 * VERSIONS + 1)
+
+
+def test_there_are_two_checkpoints_even_of_one_epoch() -> None:
+    """At its limit a sender cuts no later epoch before it may let go of the ones before this."""
+    bench = Bench()
+    assert bench.saver.lacks(10)
+    bench.saved(10)
+    assert bench.saver.lacks(10)
+    bench.saved(10)
+    assert not bench.saver.lacks(10)
+    assert bench.saver.lacks(11)
+    assert bench.saver.fallback_epoch(0) == 10
+
+
+def test_what_came_from_memory_alone_does_not_count() -> None:
+    bench = Bench(increments=4)
+    bench.saver.restored([[checkpoint(1, 0, 10), checkpoint(2, 1, 20)]])
+    assert bench.saver.next_is_full()
+    assert bench.saver.durable == []

@@ -12,8 +12,8 @@ from seep.sim.stage import Stage, chain
 PART = PartitionId("a", 0)
 
 
-def _empty(then: Callable[[Stage], None]) -> None:
-    stage = Stage(chain(400))
+def _empty(then: Callable[[Stage], None], parts: int = 1) -> None:
+    stage = Stage(chain(400), parts=parts)
 
     def empty() -> None:
         stage.world.store.wipe()
@@ -34,7 +34,8 @@ def emptied_store() -> None:
 def emptied_store_and_a_dead_worker() -> None:
     """Who starts again must not start from nothing."""
     for name in ("s/0", "a/0", "out/0"):
-        _empty(lambda stage, name=name: stage.crash(name))  # type: ignore[misc]
+        for parts in (1, 2):
+            _empty(lambda stage, name=name: stage.crash(name), parts)  # type: ignore[misc]
 
 
 @scenario

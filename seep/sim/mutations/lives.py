@@ -226,8 +226,8 @@ LIVES = (
         "built-on-a-hidden-tear",
         "what was restored from memory alone is written anew, in full",
         SAVER,
-        "        self.full_next = len(chains) < 2",
-        "        self.full_next = False",
+        "        if len(chains) < 2:",
+        "        if len(chains) < 1:",
         scenario="torn-checkpoint-hidden-by-a-copy",
     ),
     Mutant(
