@@ -248,8 +248,10 @@ class DirectoryStore:
             for version, path in self._versions(effect.partition).items():
                 if version < effect.below and version not in effect.keep:
                     path.unlink(missing_ok=True)
+            # What was damaged stays as long as anything that is older, for whoever looks into it.
+            oldest = min((effect.below, *effect.keep))
             for path in self._home(effect.partition).glob(f"*{_SUFFIX}.damaged"):
-                if int(path.name.split(".")[0]) < effect.below:
+                if int(path.name.split(".")[0]) < oldest:
                     path.unlink(missing_ok=True)
 
     # --- journal -----------------------------------------------------------------------------------------------
