@@ -87,19 +87,20 @@ def extreme_integers(
 
 
 @compiled
-def extreme_floats(slots: Any, values: int, validity: int, bit: int, greatest: bool, best: Any, seen: Any) -> None:
+def is_better_float(value: Any, current: Any, greatest: bool) -> Any:
     """NaN is greater than every number."""
+    if greatest:
+        return value > current or (np.isnan(value) and not np.isnan(current))
+    return value < current or (np.isnan(current) and not np.isnan(value))
+
+
+@compiled
+def extreme_floats(slots: Any, values: int, validity: int, bit: int, greatest: bool, best: Any, seen: Any) -> None:
     for row in range(slots.shape[0]):
         slot = slots[row]
         if slot >= 0 and is_valid(validity, bit + row):
             value, current = load_float(values + 8 * row), best[slot]
-            if seen[slot] == 0:
-                better = True
-            elif greatest:
-                better = value > current or (np.isnan(value) and not np.isnan(current))
-            else:
-                better = value < current or (np.isnan(current) and not np.isnan(value))
-            if better:
+            if seen[slot] == 0 or is_better_float(value, current, greatest):
                 best[slot] = value
             seen[slot] += 1
 

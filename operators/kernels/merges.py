@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from operators.kernels.folds import is_better_float
 from seep.model.hashing import compiled, load_float, load_signed, load_word
 
 
@@ -77,13 +78,7 @@ def merge_float_extremes(slots: Any, counts: int, bests: int, greatest: bool, be
         slot, count = slots[row], load_signed(counts + 8 * row)
         if slot >= 0 and count > 0:
             value, current = load_float(bests + 8 * row), best[slot]
-            if seen[slot] == 0:
-                better = True
-            elif greatest:
-                better = value > current or (np.isnan(value) and not np.isnan(current))
-            else:
-                better = value < current or (np.isnan(current) and not np.isnan(value))
-            if better:
+            if seen[slot] == 0 or is_better_float(value, current, greatest):
                 best[slot] = value
             seen[slot] += count
 
