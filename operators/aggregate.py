@@ -86,6 +86,9 @@ class Aggregate:
     def snapshot(self, full: bool) -> ArrowState:
         return ArrowState({TABLE: self._groups.snapshot(full)})
 
+    def mostly_changed(self) -> bool:
+        return self._groups.index.mostly_changed()
+
     def load(self, state: ArrowState) -> None:
         if TABLE in state.tables:
             self._groups.load(state.tables[TABLE])

@@ -248,6 +248,9 @@ class Apply:
     def snapshot(self, full: bool) -> ArrowState:
         return ArrowState({"keys": self._entries.snapshot(full), "counters": self._tally.snapshot(full)})
 
+    def mostly_changed(self) -> bool:
+        return self._entries.mostly_changed()
+
     def load(self, state: ArrowState) -> None:
         self._entries.load(state.tables["keys"])
         self._tally.load(state.tables["counters"])

@@ -161,6 +161,10 @@ class KeyIndex:
         buckets = np.concatenate([np.empty(0, np.uint16), *(part for part, _ in gone)])
         return written, buckets, pa.concat_arrays([pa.array([], pa.binary()), *(keys for _, keys in gone)])
 
+    def mostly_changed(self) -> bool:
+        """Are half of the entries, or more, to be in the next increment?"""
+        return 2 * int(np.count_nonzero(self._dirty)) >= len(self)
+
     def restore(self, keys: pa.Array) -> Found:
         """The slots of saved entries, made if need be; they count as saved, not as changed."""
         form, times = identity_rows(keys, self.timed)

@@ -163,6 +163,9 @@ class KeyedEntries:
         table = pa.RecordBatch.from_arrays(columns, schema=_COLUMNS)
         return table if full else table.append_column(DELETED, pa.array([v is None for v in values], pa.bool_()))
 
+    def mostly_changed(self) -> bool:
+        return 2 * len(self._dirty) >= len(self._entries)
+
     def _pack(self, entry: Entry | None) -> bytes | None:
         if entry is None:
             return None

@@ -135,6 +135,9 @@ class LatestTable:
 
         return ArrowState({TABLE: state_table(self._index, full, values)})
 
+    def mostly_changed(self) -> bool:
+        return self._index.mostly_changed()
+
     def load(self, state: ArrowState) -> None:
         if TABLE not in state.tables:
             return

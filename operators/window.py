@@ -188,6 +188,9 @@ class TumblingWindow:
     def snapshot(self, full: bool) -> ArrowState:
         return ArrowState({TABLE: self._groups.snapshot(full), COUNTERS: self._tally.snapshot(full)})
 
+    def mostly_changed(self) -> bool:
+        return self._groups.index.mostly_changed()
+
     def load(self, state: ArrowState) -> None:
         if TABLE in state.tables:
             self._groups.load(state.tables[TABLE])

@@ -15,6 +15,7 @@ from seep.control import planner
 from seep.control.deaths import Deaths
 from seep.control.leftovers import leftovers
 from seep.control.placement import idle, place
+from seep.control.pool import Pool
 from seep.control.requests import Rebalance, Request, ScaleTo, StopFlow, WorkerLost
 from seep.control.scaling import begin_request
 from seep.control.steps import Known, next_step
@@ -27,10 +28,10 @@ from seep.protocol.effects import (
     FenceStore,
     FindCheckpoint,
     ReadJournal,
+    ReleaseWorker,
     Send,
     StoreReply,
     SwapJournal,
-    WantWorkers,
 )
 from seep.protocol.journal import LIVE, SEALED, SHADOW, Journal, Replace
 from seep.protocol.messages import Hello, Plan, Report, Status
@@ -78,7 +79,7 @@ class Controller:
         self.decisions: deque[tuple[float, str]] = deque(maxlen=1000)
         self.now_ms = 0.0
         self.ticked_ms: float | None = None
-        self.want = -1
+        self.pool = Pool(workers, settings)
         self.effects: list[Effect] = []
         self._token = 0
         self._waiting: dict[int, Callable[[StoreReply], None]] = {}
@@ -88,6 +89,8 @@ class Controller:
     def handle(self, event: Hello | Report | StoreReply | WorkerLost | Request, now_ms: float) -> list[Effect]:
         self.now_ms = now_ms
         match event:
+            case Hello() | Report() if event.worker in self.pool.released:
+                return self._finish()
             case Hello():
                 self.heard[event.worker] = now_ms
                 self._push(event.worker)
@@ -96,6 +99,7 @@ class Controller:
                 if not self._in_motion():
                     return self._finish()  # a heartbeat; the next tick looks at the rest
             case WorkerLost():
+                self.pool.released.discard(event.worker)
                 if self.heard.pop(event.worker, None) is not None:
                     self._note(f"worker {event.worker} lost")
             case StoreReply():
@@ -237,14 +241,14 @@ class Controller:
             journal = self._retire(journal)
             journal = self._requests(journal)
         self._watch_end()
-        used = {e.worker for e in journal.entries.values() if e.worker}
-        shadows = sum(e.role == SHADOW and not e.worker for e in journal.entries.values())
-        want = max(self.workers, len(used)) + self.settings.spare_workers + shadows
-        if want != self.want:
-            self.want = want
-            self.effects.append(WantWorkers(want))
         if journal is not self.journal:
             self._change(journal)
+            return
+        for effect in self.pool.look(self.journal, self.heard, self.now_ms):
+            self.effects.append(effect)
+            if isinstance(effect, ReleaseWorker):
+                del self.heard[effect.worker]
+                self._note(f"worker {effect.worker} released")
 
     def _status(self, partition: PartitionId) -> Status | None:
         """Its latest Status, if it is of the generation that the journal names."""

@@ -144,6 +144,10 @@ class FusedLogic:
     def snapshot(self, full: bool) -> ArrowState:
         return ArrowState({**self.head.snapshot(full).tables, TAILS: self._tally.snapshot(full)})
 
+    def mostly_changed(self) -> bool:
+        found: bool = self.head.mostly_changed()
+        return found
+
     def load(self, state: ArrowState) -> None:
         tables = dict(state.tables)
         counted = tables.pop(TAILS, None)

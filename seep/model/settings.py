@@ -31,5 +31,7 @@ class Settings:
     """A worker not heard of for this long is taken for dead (a closed connection says so at once)."""
     spare_workers: int = 1
     """Warm workers beyond those in use."""
+    release_ms: float = 10_000.0
+    """One beyond these that has had nothing to do for so long is let go."""
     at_most_ms: float = 120_000.0
     """An uncommitted Replace older than this is forgotten."""

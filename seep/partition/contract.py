@@ -34,6 +34,9 @@ class Logic(Protocol):
     def snapshot(self, full: bool) -> State:
         """All state, or what changed since the last snapshot. Cheap: proportional to what it returns."""
 
+    def mostly_changed(self) -> bool:
+        """Would an increment hold about as much as a full snapshot? Then the full one is made: it is restored alone."""
+
     def load(self, state: State) -> None:
         """Apply a snapshot (entries replace or delete by key). Called oldest first on a fresh operator."""
 
@@ -52,6 +55,8 @@ class Head(Protocol):
     def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]: ...
 
     def snapshot(self, full: bool) -> ArrowState: ...
+
+    def mostly_changed(self) -> bool: ...
 
     def load(self, state: ArrowState) -> None: ...
 

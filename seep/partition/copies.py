@@ -8,7 +8,6 @@ so, and one that is gone is replaced by another as soon as the journal says so.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
 
 from seep.model.ids import PartitionId
 from seep.partition.contract import Graph
@@ -169,10 +168,10 @@ class Holder:
 
         def loaded(reply: StoreReply) -> None:
             del self.loading[message.partition]
-            chains: Iterable[list[Checkpoint]] = () if reply.error else reply.value
-            chain = next((tuple(c) for c in chains if c[-1].version == message.version), None)
-            if chain is not None:  # else the owner asks again, for that version or a newer one
-                self._keep(message, chain)
+            chain: list[Checkpoint] = [] if reply.error else reply.value
+            if chain and chain[-1].version == message.version:
+                self._keep(message, tuple(chain))
+            # else the owner asks again, for that version or a newer one
 
         self.desk.call(self, lambda token: LoadCheckpoints(token, message.partition, message.version), loaded)
 

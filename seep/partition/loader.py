@@ -35,6 +35,8 @@ class Loader:
         self.me = me
         self.graph = graph
         self.loading: dict[PartitionId, Loading] = {}
+        self.from_memory = False
+        """Our own checkpoint came from memory: what the store has of it may be damaged."""
 
     def load(self, partition: PartitionId, upto: int, then: Continuation, call: Call) -> None:
         """`then` gets the answer of LoadCheckpoints. `upto`: exactly this version is wanted (0: the newest). `call`
@@ -73,7 +75,8 @@ class Loader:
         if message.chain and message.chain[-1].version >= loading.wanted:
             del self.loading[message.partition]
             self.desk.count("restored_from_memory")
-            loading.then(StoreReply(0, [list(message.chain)]))
+            self.from_memory |= message.partition == self.me.partition
+            loading.then(StoreReply(0, list(message.chain)))
         elif not loading.waiting:
             self._give_up(message.partition)
 

@@ -82,10 +82,11 @@ class OperatorPartition:
         if reply.error and reply.error != "damaged":
             self._load(self.desk.call_again)
             return
-        chains: list[list[Checkpoint]] = reply.value if reply.value and not reply.error else []
-        if chains:
-            self.saver.restored(chains)
-            self._restore([chains[0]])
+        chain: list[Checkpoint] = reply.value if reply.value and not reply.error else []
+        if chain:
+            if not self.loader.from_memory:
+                self.saver.restored(chain)
+            self._restore([chain])
         elif self.entry.base:
             for partition, version in self.entry.base:
                 self._load_base(partition, version, self.desk.call)
@@ -96,23 +97,23 @@ class OperatorPartition:
 
     def _load_base(self, partition: PartitionId, version: int, call: Call) -> None:
         def loaded(reply: StoreReply) -> None:
-            chains = [] if reply.error else reply.value
-            if reply.error == "damaged" or (not reply.error and not self._usable(chains)):
+            chain = [] if reply.error else reply.value
+            if reply.error == "damaged" or (not reply.error and not self._usable(chain)):
                 self._fail(f"{self.entry.partition}: its base, checkpoint {version} of {partition}, is gone")
             elif reply.error:
                 self._load_base(partition, version, self.desk.call_again)
             else:
-                self.bases[partition] = chains[0]
+                self.bases[partition] = chain
                 if len(self.bases) == len(self.entry.base):
                     self._restore([self.bases[p] for p, _ in self.entry.base])
 
         self.loader.load(partition, version, loaded, call)
 
-    def _usable(self, chains: list[list[Checkpoint]]) -> bool:
+    def _usable(self, chain: list[Checkpoint]) -> bool:
         """An older one than asked for only means a longer replay, unless several must be of one epoch. A shadow had
         better fail: its Replace begins anew from a newer one, and what it would replay may be trimmed already."""
-        if not chains or chains[0][-1].epoch == self.entry.base_epoch:
-            return bool(chains)
+        if not chain or chain[-1].epoch == self.entry.base_epoch:
+            return bool(chain)
         return len(self.entry.base) == 1 and self.entry.role != SHADOW
 
     def _restore(self, chains: list[list[Checkpoint]]) -> None:
@@ -256,7 +257,7 @@ class OperatorPartition:
     # --- saving --------------------------------------------------------------------------------------------------
 
     def checkpoint(self) -> None:
-        full = self.saver.next_is_full()
+        full = self.saver.next_is_full() or self.logic.mostly_changed()
 
         def make(version: int, parent: int) -> Checkpoint:
             buffers = self.outputs.buffers

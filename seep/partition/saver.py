@@ -49,21 +49,20 @@ class Saver:
         self.last_ms = desk.now_ms
         self.fenced = False
 
-    def restored(self, chains: list[list[Checkpoint]]) -> None:
-        """This partition has checkpoints: go on with the chain that was loaded."""
-        if len(chains) < 2:
-            return  # One alone came from memory: what the store has of it may be damaged. Nothing may build on that.
-        self.durable = sorted(
-            Point(chain[-1].version, chain[-1].epoch, tuple(saved.version for saved in chain)) for chain in chains
-        )
-        self.parent = chains[0][-1].version
-        self.chain = len(chains[0])
+    def restored(self, chain: list[Checkpoint]) -> None:
+        """The store has given this chain: go on with it. The point before the newest is known to be good only if the
+        newest builds on it."""
+        versions = tuple(saved.version for saved in chain)
+        points = [Point(saved.version, saved.epoch, versions[: at + 1]) for at, saved in enumerate(chain)]
+        self.durable = points[-2:]
+        self.parent = chain[-1].version
+        self.chain = len(chain)
         self.full_next = False
 
     def lacks(self, epoch: int) -> bool:
-        """Is there anything to save? Two checkpoints of one epoch, too: only then may upstream let go of what precedes
-        it, and at its limit it cuts no later one before it has."""
-        return len(self.durable) < 2 or epoch > self.durable[-1].epoch
+        """Is there anything to save? Not before the newest two are both of this epoch: only then may upstream let go of
+        all that precedes it, and at its limit it cuts no later one before it has."""
+        return len(self.durable) < 2 or epoch > self.durable[-2].epoch
 
     def next_is_full(self) -> bool:
         return self.full_next or self.chain > self.desk.settings.increments

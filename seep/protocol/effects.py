@@ -45,9 +45,9 @@ class PutCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class LoadCheckpoints:
-    """-> list[list[Checkpoint]]: the restorable chains of the partition (each full first, then its increments),
-    the newest restorable point first; damaged ones are left out. ``upto``: no newer version than that (0 = any). At
-    most the newest two points. Error ``damaged``: there are some, but none can be restored."""
+    """-> list[Checkpoint]: the newest restorable point of the partition as its chain (the full one first, then its
+    increments), past damaged ones; empty: there is none. ``upto``: no newer version than that (0 = any). Error
+    ``damaged``: there are some, but none can be restored."""
 
     token: int
     partition: PartitionId

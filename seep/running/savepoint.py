@@ -164,7 +164,7 @@ def whole(store: Any, partition: PartitionId, upto: int) -> Checkpoint:
     reply = store.perform(LoadCheckpoints(0, partition, upto))
     if reply is None or reply.error or not reply.value:
         raise DataLoss(f"checkpoint {upto or ''} of {partition} cannot be read: {reply and reply.error}")
-    chain: list[Checkpoint] = reply.value[0]
+    chain: list[Checkpoint] = reply.value
     if upto and chain[-1].version != upto:
         raise DataLoss(f"checkpoint {upto} of {partition} is damaged")
     states = [c.state for c in chain if isinstance(c.state, ArrowState)]

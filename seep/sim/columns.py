@@ -104,6 +104,9 @@ class ColumnLogic:
             columns[DELETED] = pa.array([value is None for _, _, value in state.entries], pa.bool_())
         return ArrowState({ENTRIES: pa.RecordBatch.from_pydict(columns)})
 
+    def mostly_changed(self) -> bool:
+        return self.inner.mostly_changed()
+
     def load(self, state: ArrowState) -> None:
         table = state.tables[ENTRIES]
         buckets, keys, values = (table.column(name).to_pylist() for name in (BUCKET, KEY, VALUE))

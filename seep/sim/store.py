@@ -250,7 +250,7 @@ class SimStore:
             self._restored(partition, chains)
         if not chains and self.checkpoints.get(partition):
             return StoreReply(effect.token, error="damaged")
-        return StoreReply(effect.token, chains)
+        return StoreReply(effect.token, chains[0] if chains else [])
 
     def _weigh(self, partition: PartitionId, chains: list[list[Checkpoint]]) -> int:
         """The newest version that can be restored. The promise covers one damaged copy of the newest two points, until

@@ -146,6 +146,11 @@ class World:
             self.at(detect_ms, self._to_controller, WorkerLost(name))
         self.at(detect_ms + 20.0 * self.random.random(), self._respawn)
 
+    def _release(self, name: str) -> None:
+        if name in self.nodes:
+            self.counts["released"] += 1
+            self.crash(name)
+
     def _to_controller(self, event: WorkerLost | Request) -> None:
         node = self.nodes[CONTROLLER]
         if node.alive:
@@ -184,7 +189,9 @@ class World:
                 self.at(1.0 + self.jitter_ms * self.random.random(), self._respawn)
             elif isinstance(effect, Publish):
                 self._publish(node, effect)
-            elif not isinstance(effect, ReleaseWorker):
+            elif isinstance(effect, ReleaseWorker):
+                self.at(self._delay(), self._release, effect.worker)
+            else:
                 # One process's calls reach the store in their order.
                 self.at(self._arrival(node.name, "store") - self.now_ms, self._store, node, effect)
 

@@ -73,8 +73,8 @@ def log(store: Store) -> list[tuple[int, Any]]:
     return [tuple(r) for r in value(store, ReadLog(9, PART))]
 
 
-def versions(store: Store, upto: int = 0) -> list[list[int]]:
-    return [[c.version for c in chain] for chain in value(store, LoadCheckpoints(9, PART, upto))]
+def versions(store: Store, upto: int = 0) -> list[int]:
+    return [saved.version for saved in value(store, LoadCheckpoints(9, PART, upto))]
 
 
 def put(store: Store, *checkpoints: Checkpoint) -> None:
@@ -113,7 +113,7 @@ class Contract:
 
     def test_a_checkpoint_comes_back_as_it_was(self, store: Store) -> None:
         put(store, checkpoint(1))
-        [[found]] = value(store, LoadCheckpoints(2, PART))
+        [found] = value(store, LoadCheckpoints(2, PART))
         assert isinstance(found.state, ArrowState)
         saved = checkpoint(1).state
         assert isinstance(saved, ArrowState)
@@ -126,10 +126,10 @@ class Contract:
 
     def test_chains_newest_point_first_full_one_first(self, store: Store) -> None:
         put(store, checkpoint(1), checkpoint(2, 1), checkpoint(3), checkpoint(4, 3), checkpoint(5, 4))
-        assert versions(store) == [[3, 4, 5], [3, 4]]
-        assert versions(store, upto=4) == [[3, 4], [3]]
-        assert versions(store, upto=2) == [[1, 2], [1]]
-        assert versions(store, upto=9) == [[3, 4, 5], [3, 4]]
+        assert versions(store) == [3, 4, 5]
+        assert versions(store, upto=4) == [3, 4]
+        assert versions(store, upto=2) == [1, 2]
+        assert versions(store, upto=9) == [3, 4, 5]
         assert tuple(value(store, FindCheckpoint(1, PART))) == (5, 50)
         assert value(store, NewestVersion(1, PART)) == 5
 
@@ -137,12 +137,12 @@ class Contract:
         put(store, checkpoint(3, 2))
         assert ask(store, LoadCheckpoints(9, PART)).error == "damaged"
         put(store, checkpoint(1))
-        assert versions(store) == [[1]]
+        assert versions(store) == [1]
 
     def test_drop(self, store: Store) -> None:
         put(store, checkpoint(1), checkpoint(2), checkpoint(3))
         assert store.perform(DropCheckpoints(PART, OLD, 3, (1,))) is None
-        assert versions(store) == [[3], [1]]
+        assert versions(store) == [3]
         store.perform(DropCheckpoints(PART, OLD, 2**62))
         assert versions(store) == []
 
@@ -156,7 +156,7 @@ class Contract:
         assert ask(store, Append(1, PART, OLD, 2, {})).error == "fenced"
         store.perform(DropCheckpoints(PART, OLD, 2**62))
         store.perform(Truncate(PART, OLD, 2**62))
-        assert versions(store) == [[1]]
+        assert versions(store) == [1]
         assert log(store) == [(1, {"at": 5})]
         put(store, checkpoint(2, generation=NEW))
         value(store, Append(1, PART, NEW, 2, {}))
@@ -216,7 +216,7 @@ class TestDirectory(Contract):
         put(store, checkpoint(1))
         value(store, Append(1, PART, OLD, 1, "a"))
         other = again()
-        assert versions(other) == [[1]]
+        assert versions(other) == [1]
         value(other, Append(1, PART, OLD, 2, "b"))
         assert ask(store, Append(1, PART, OLD, 2, "c")).error == "exists"
         assert log(store) == [(1, "a"), (2, "b")]
@@ -229,9 +229,9 @@ class TestDirectory(Contract):
         if change == "flip":
             data[len(data) // 2] ^= 1
         path.write_bytes(data[:-9] if change == "cut" else b"" if change == "empty" else data)
-        assert versions(store) == [[1]]
+        assert versions(store) == [1]
         assert store.statistics()["damaged_checkpoints"] == 1
-        assert versions(store) == [[1]]
+        assert versions(store) == [1]
         assert self.file(tmp_path, "2.checkpoint.damaged").exists()
         store.perform(DropCheckpoints(PART, OLD, 2))
         assert ask(store, LoadCheckpoints(1, PART)).error == "damaged"
@@ -255,7 +255,7 @@ class TestDirectory(Contract):
         assert ask(other, LoadCheckpoints(1, PART)).error == "damaged"
         assert ask(other, ReadLog(1, PART)).error == "damaged"
         assert ask(other, ReadJournal(1)).error == "damaged"
-        assert versions(store) == [[1]]
+        assert versions(store) == [1]
 
     @pytest.mark.parametrize("tail", [b"SEEP", b"\x00" * 40, b"SEEP" + b"\xff" * 60])
     def test_a_torn_tail_is_cut(
@@ -319,7 +319,7 @@ class TestDirectory(Contract):
         assert ask(store, PutCheckpoint(1, checkpoint(2))).error == "failed"
         assert ask(store, Append(1, PART, OLD, 2, "b")).error == "failed"
         monkeypatch.undo()
-        assert versions(store) == [[1]]
+        assert versions(store) == [1]
         assert not list((tmp_path / "store").rglob("*.tmp"))
         value(store, Append(1, PART, OLD, 2, "b"))
         assert log(store) == [(1, "a"), (2, "b")]

@@ -145,7 +145,7 @@ class TestHolder:
         self.backup(holder, 5, checkpoint(5, 4))
         [load] = [e for e in holder.desk.effects if isinstance(e, LoadCheckpoints)]
         assert load.upto == 5
-        holder.desk.answer(StoreReply(load.token, [[checkpoint(4), checkpoint(5, 4)], [checkpoint(4)]]))
+        holder.desk.answer(StoreReply(load.token, [checkpoint(4), checkpoint(5, 4)]))
         assert self.fetched(holder, 0) == [4, 5]
         assert [h.version for _, h in sent(holder.desk, Holding)] == [5]
 
@@ -153,7 +153,7 @@ class TestHolder:
         holder = Holder(desk("w1"))
         self.backup(holder, 5, None)
         [load] = [e for e in holder.desk.effects if isinstance(e, LoadCheckpoints)]
-        holder.desk.answer(StoreReply(load.token, [[checkpoint(4)]]))
+        holder.desk.answer(StoreReply(load.token, [checkpoint(4)]))
         assert self.fetched(holder, 0) == []
         assert sent(holder.desk, Holding) == []
 
@@ -203,7 +203,8 @@ class TestLoader:
         loader.on_held(self.held("w1"))
         loader.on_held(self.held("w2", checkpoint(1), checkpoint(2, 1)))
         [reply] = found
-        assert [[c.version for c in chain] for chain in reply.value] == [[1, 2]]
+        assert [c.version for c in reply.value] == [1, 2]
+        assert loader.from_memory
         assert self.loads(at) == []
 
     def test_an_older_copy_is_not(self) -> None:

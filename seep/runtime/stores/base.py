@@ -1,9 +1,8 @@
-"""What a store is to the host that performs store effects, and the chains of checkpoints every store answers with."""
+"""What a store is to the host that performs store effects, and the chain of checkpoints every store answers with."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
 from typing import Protocol, TypeVar
 
 from seep.protocol.effects import (
@@ -41,9 +40,6 @@ FAILED = "failed"
 DAMAGED = "damaged"
 LOST = "lost"
 
-CHAINS_MAXIMUM = 2
-"""Restore falls back once: to the checkpoint before the newest. Trimming keeps what replay needs from there."""
-
 
 class Store(Protocol):
     def perform(self, effect: StoreEffect) -> StoreReply | None:
@@ -66,8 +62,8 @@ class Link(Protocol):
 Part = TypeVar("Part", bound=Link)
 
 
-def chains(versions: Iterable[int], read: Callable[[int], Part | None], upto: int) -> list[list[Part]]:
-    """The newest restorable points (at most two; `upto`: none newer than that), each as its chain, full one first.
+def newest_chain(versions: Iterable[int], read: Callable[[int], Part | None], upto: int) -> list[Part]:
+    """The newest restorable point (`upto`: none newer than that) as its chain, full one first; empty: there is none.
 
     Reads no more than it must: a version is asked for once, and None means that it is damaged.
     """
@@ -86,5 +82,4 @@ def chains(versions: Iterable[int], read: Callable[[int], Part | None], upto: in
         return chain[::-1]
 
     wanted = sorted((v for v in there if not upto or v <= upto), reverse=True)
-    found = (chain_to(version) for version in wanted)
-    return list(islice((chain for chain in found if chain), CHAINS_MAXIMUM))
+    return next((chain for version in wanted if (chain := chain_to(version))), [])

@@ -32,7 +32,7 @@ from seep.protocol.effects import (
 )
 from seep.protocol.journal import Journal
 from seep.protocol.wire import decode_journal, encode_journal
-from seep.runtime.stores.base import DAMAGED, EXISTS, FAILED, FENCED, LOST, StoreEffect, chains
+from seep.runtime.stores.base import DAMAGED, EXISTS, FAILED, FENCED, LOST, StoreEffect, newest_chain
 from seep.runtime.stores.files import Files, escape, locked, read_or_none
 from seep.runtime.stores.log import Log
 from seep.state import plain
@@ -98,15 +98,15 @@ class DirectoryStore:
                 raised = self._raise_fence(effect.partition, effect.generation)
                 return StoreReply(effect.token, error="" if raised else FENCED)
             case LoadCheckpoints():
-                found = self._chains(effect.partition, effect.upto, decode_checkpoint)
+                found = self._chain(effect.partition, effect.upto, decode_checkpoint)
                 if not found and self._had_checkpoints(effect.partition):
                     return StoreReply(effect.token, error=DAMAGED)
                 return StoreReply(effect.token, found)
             case NewestVersion():
                 return StoreReply(effect.token, max(self._versions(effect.partition), default=0))
             case FindCheckpoint():
-                points = self._chains(effect.partition, 0, decode_header)
-                return StoreReply(effect.token, (points[0][-1].version, points[0][-1].epoch) if points else None)
+                chain = self._chain(effect.partition, 0, decode_header)
+                return StoreReply(effect.token, (chain[-1].version, chain[-1].epoch) if chain else None)
             case DropCheckpoints():
                 self._drop(effect)
                 return None
@@ -191,16 +191,16 @@ class DirectoryStore:
             chain.clear()
         elif not chain or chain[-1][0] != checkpoint.parent:
             # Put by a process before us: it knew the sizes, we ask the directory.
-            points = self._chains(partition, checkpoint.parent, decode_header)
+            points = self._chain(partition, checkpoint.parent, decode_header)
             paths = self._versions(partition)
-            chain[:] = [(p.version, paths[p.version].stat().st_size) for p in (points[0] if points else ())]
+            chain[:] = [(point.version, paths[point.version].stat().st_size) for point in points]
         chain.append((version, size_bytes))
         grown_bytes = sum(size for _, size in chain[1:])
         if len(chain) > CHAIN_MINIMUM and (grown_bytes > chain[0][1] / 2 or len(chain) > CHAIN_MAXIMUM):
-            saved = self._chains(partition, version, decode_checkpoint)
-            if saved and saved[0][-1].version == version:
+            saved = self._chain(partition, version, decode_checkpoint)
+            if saved and saved[-1].version == version:
                 target = self._home(partition) / f"{version}{_SUFFIX}"
-                neighbour = self._files.prepare(target, encode_checkpoint(fold(saved[0]), self._key))
+                neighbour = self._files.prepare(target, encode_checkpoint(fold(saved), self._key))
                 with locked(self._home(partition) / "lock"):
                     if self._fenced(partition, checkpoint.generation):
                         neighbour.unlink()
@@ -217,9 +217,9 @@ class DirectoryStore:
         home = self._home(partition)
         return any(home.glob(f"*{_SUFFIX}")) or any(home.glob(f"*{_SUFFIX}.damaged"))
 
-    def _chains(self, partition: PartitionId, upto: int, decode: Callable[[bytes, bytes], Saved]) -> list[list[Saved]]:
+    def _chain(self, partition: PartitionId, upto: int, decode: Callable[[bytes, bytes], Saved]) -> list[Saved]:
         paths = self._versions(partition)
-        return chains(paths, lambda version: self._read(partition, version, paths[version], decode), upto)
+        return newest_chain(paths, lambda version: self._read(partition, version, paths[version], decode), upto)
 
     def _read(
         self, partition: PartitionId, version: int, path: Path, decode: Callable[[bytes, bytes], Saved]

@@ -22,7 +22,7 @@ from seep.protocol.effects import (
     Truncate,
 )
 from seep.protocol.journal import Journal
-from seep.runtime.stores.base import DAMAGED, EXISTS, FENCED, LOST, StoreEffect, chains
+from seep.runtime.stores.base import DAMAGED, EXISTS, FENCED, LOST, StoreEffect, newest_chain
 from seep.state.checkpoint import Checkpoint
 
 
@@ -62,14 +62,14 @@ class MemoryStore:
                 return StoreReply(effect.token)
             case LoadCheckpoints():
                 saved = self._checkpoints.get(effect.partition, {})
-                found = chains(saved, saved.get, effect.upto)
+                found = newest_chain(saved, saved.get, effect.upto)
                 return StoreReply(effect.token, found, DAMAGED if saved and not found else "")
             case NewestVersion():
                 return StoreReply(effect.token, max(self._checkpoints.get(effect.partition, ()), default=0))
             case FindCheckpoint():
                 saved = self._checkpoints.get(effect.partition, {})
-                points = chains(saved, saved.get, 0)
-                return StoreReply(effect.token, (points[0][-1].version, points[0][-1].epoch) if points else None)
+                chain = newest_chain(saved, saved.get, 0)
+                return StoreReply(effect.token, (chain[-1].version, chain[-1].epoch) if chain else None)
             case DropCheckpoints():
                 if not self._fenced(effect.partition, effect.generation):
                     saved = self._checkpoints.get(effect.partition, {})

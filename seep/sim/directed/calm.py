@@ -123,3 +123,25 @@ def recovery_is_prompt() -> None:
     stage.at(60.0, crash)
     stage.play_through(watch)
     demand(back[0] - crashed[0] < 12.0, f"it took {back[0] - crashed[0]:.1f} ms to come back")
+
+
+@scenario
+def full_buffers() -> None:
+    """A source at its limit cuts no epoch before something is trimmed: at rest, everything that precedes is."""
+    stage = Stage(chain(400), buffer_bytes=1_000, checkpoint_ms=60.0)
+    stage.scale(100.0, "a", 2)
+    stage.play_through()
+    demand(len(stage.world.controller.journal.live("a")) == 2, "it was not split")
+
+
+@scenario
+def workers_that_rest_are_let_go() -> None:
+    """After a merge there is a worker too many: it goes, and no partition with it."""
+    stage = Stage(chain(1_600), release_ms=30.0)
+    for at_ms, count in ((40.0, 4), (250.0, 1), (450.0, 2)):
+        stage.scale(at_ms, "a", count)
+    stage.play_through()
+    decisions = [what for _, what in stage.world.controller.decisions]
+    demand(any("released" in what for what in decisions), "nobody was let go")
+    demand(not any("restarts" in what for what in decisions), f"one that was at work went: {decisions}")
+    demand(len(stage.world.live_workers()) <= 5, f"{len(stage.world.live_workers())} workers at the end")

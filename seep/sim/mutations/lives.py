@@ -80,6 +80,22 @@ LIVES = (
         "        return self.durable[-1].epoch if len(self.durable) >= 2 else base_epoch",
     ),
     Mutant(
+        "one-of-an-epoch-is-enough",
+        "at rest the newest two checkpoints are both of the last epoch, so that all before it can be let go",
+        SAVER,
+        "        return len(self.durable) < 2 or epoch > self.durable[-2].epoch",
+        "        return len(self.durable) < 2 or epoch > self.durable[-1].epoch",
+        scenario="full-buffers",
+    ),
+    Mutant(
+        "released-at-work",
+        "a worker is let go only when nothing runs on it",
+        "seep.control.pool",
+        "        self.idle_since = {w: self.idle_since.get(w, now_ms) for w in idle(journal, there)}",
+        "        self.idle_since = {w: self.idle_since.get(w, now_ms) for w in there}",
+        scenario="workers-that-rest-are-let-go",
+    ),
+    Mutant(
         "trim-for-listeners",
         "whom a buffer waits for comes from the journal, never from who is subscribed",
         OUTPUTS,
@@ -170,8 +186,8 @@ LIVES = (
         "version-written-twice",
         "a version of a partition's checkpoints is never written twice",
         SAVER,
-        "        self.parent = chains[0][-1].version",
-        "        self.parent = self.version = chains[0][-1].version",
+        "        self.parent = chain[-1].version",
+        "        self.parent = self.version = chain[-1].version",
         scenario="damaged-increment-inside-a-chain",
     ),
     Mutant(
@@ -225,9 +241,9 @@ LIVES = (
     Mutant(
         "built-on-a-hidden-tear",
         "what was restored from memory alone is written anew, in full",
-        SAVER,
-        "        if len(chains) < 2:",
-        "        if len(chains) < 1:",
+        OPERATOR,
+        "            if not self.loader.from_memory:",
+        "            if True:",
         scenario="torn-checkpoint-hidden-by-a-copy",
     ),
     Mutant(

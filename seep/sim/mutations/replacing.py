@@ -34,8 +34,8 @@ REPLACE = (
         "merge-of-two-epochs",
         "a merge starts from checkpoints of one epoch, or not at all",
         OPERATOR,
-        "        if not chains or chains[0][-1].epoch == self.entry.base_epoch:",
-        "        if not chains or chains[0][-1].epoch <= self.entry.base_epoch:",
+        "        if not chain or chain[-1].epoch == self.entry.base_epoch:",
+        "        if not chain or chain[-1].epoch <= self.entry.base_epoch:",
         scenario="merge-with-a-damaged-base",
     ),
     Mutant(

@@ -1,0 +1,35 @@
+"""How many workers there should be, and which of them are no longer needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from seep.control.placement import idle
+from seep.model.settings import Settings
+from seep.protocol.effects import ReleaseWorker, WantWorkers
+from seep.protocol.journal import SHADOW, Journal
+
+
+class Pool:
+    def __init__(self, workers: int, settings: Settings) -> None:
+        self.workers = workers
+        self.settings = settings
+        self.want = -1
+        self.idle_since: dict[str, float] = {}
+        self.released: set[str] = set()
+        """They may be heard of until they have ended; nothing is placed on them any more."""
+
+    def look(self, journal: Journal, heard: Iterable[str], now_ms: float) -> Iterator[WantWorkers | ReleaseWorker]:
+        """Ask for those that are missing; let go of those beyond that, if they have had nothing to do for a while."""
+        shadows = sum(e.role == SHADOW and not e.worker for e in journal.entries.values())
+        used = {e.worker for e in journal.entries.values() if e.worker}
+        want = max(self.workers, len(used)) + self.settings.spare_workers + shadows
+        if want != self.want:
+            self.want = want
+            yield WantWorkers(want)
+        there = sorted(heard)
+        self.idle_since = {w: self.idle_since.get(w, now_ms) for w in idle(journal, there)}
+        resting = [w for w, since in self.idle_since.items() if now_ms - since >= self.settings.release_ms]
+        for worker in resting[: max(0, len(there) - want)]:
+            self.released.add(worker)
+            yield ReleaseWorker(worker)
