@@ -91,6 +91,12 @@ class KeyIndex:
 
     def _make_room(self, words: int) -> None:
         counters = self._counters
+        self._make_words(words)
+        if counters[kernel.FREE] == 0 and counters[kernel.HIGH_SLOT] == self.capacity:
+            self._widen(2 * self.capacity)
+
+    def _make_words(self, words: int) -> None:
+        counters = self._counters
         if counters[kernel.ARENA] + words > len(self._arena):
             live = np.flatnonzero(self.live)
             needed = int(counters[kernel.ARENA] - counters[kernel.GARBAGE]) + words
@@ -98,13 +104,14 @@ class KeyIndex:
             counters[kernel.ARENA] = kernel.move_words(live, self._starts, self._lengths, self._arena, arena)
             counters[kernel.GARBAGE] = 0
             self._arena = arena
-        if counters[kernel.FREE] == 0 and counters[kernel.HIGH_SLOT] == self.capacity:
-            self.capacity *= 2
-            for name in ("times", "buckets", "live", "_entries", "_starts", "_lengths", "_dirty", "_saved", "_free"):
-                setattr(self, name, grown(getattr(self, name), self.capacity))
-            self._stamps = grown(self._stamps, self.capacity)
-            self._table = np.full(_PLACES * self.capacity, -1, np.int32)
-            kernel.rebuild(self._table, self._entries, self.live)
+
+    def _widen(self, capacity: int) -> None:
+        self.capacity = capacity
+        for name in ("times", "buckets", "live", "_entries", "_starts", "_lengths", "_dirty", "_saved", "_free"):
+            setattr(self, name, grown(getattr(self, name), self.capacity))
+        self._stamps = grown(self._stamps, self.capacity)
+        self._table = np.full(_PLACES * self.capacity, -1, np.int32)
+        kernel.rebuild(self._table, self._entries, self.live)
 
     def remove(self, slots: Slots) -> None:
         """Forget these entries; the next increment says that they are gone, if a snapshot ever held them."""
@@ -168,6 +175,9 @@ class KeyIndex:
     def restore(self, keys: pa.Array) -> Found:
         """The slots of saved entries, made if need be; they count as saved, not as changed."""
         form, times = identity_rows(keys, self.timed)
+        if len(keys) > self.capacity:
+            self._widen(1 << len(keys).bit_length())
+        self._make_words(len(form.words))
         search = _Search(self, len(keys))
         search.add(0, form, times)
         found = search.found()

@@ -38,9 +38,7 @@ UNITS_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
 def frame_of(record: pa.RecordBatch) -> pl.DataFrame:
-    frame = pl.from_arrow(record)
-    assert isinstance(frame, pl.DataFrame)
-    return frame
+    return pl.DataFrame(record)
 
 
 def record_from(frame: pl.DataFrame, schema: pa.Schema) -> pa.RecordBatch:

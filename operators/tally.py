@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from seep.model.arrow import BUCKET, DELETED, KEY, Buckets
 from seep.model.ids import BUCKETS
@@ -43,25 +44,26 @@ class Tally:
 
     def snapshot(self, full: bool) -> pa.RecordBatch:
         """A state table: every counter above zero, or those touched since the last snapshot."""
-        if full:
-            cells = [(name, int(at)) for name in sorted(self.counts) for at in np.flatnonzero(self.counts[name])]
-        else:
-            cells = [(name, int(at)) for name in sorted(self.touched) for at in np.flatnonzero(self.touched[name])]
+        cells = {
+            name: np.flatnonzero(self.counts[name] if full else self.touched[name]) for name in sorted(self.counts)
+        }
         for flags in self.touched.values():
             flags[:] = False
-        columns = [
-            pa.array([bucket for _, bucket in cells], pa.uint16()),
-            pa.array([f"{name}:{bucket}".encode() for name, bucket in cells], pa.binary()),
-            pa.array([name for name, _ in cells], pa.string()),
-            pa.array([int(self.counts[name][bucket]) for name, bucket in cells], pa.int64()),
-        ]
-        table = pa.RecordBatch.from_arrays(columns, schema=_COLUMNS)
-        return table if full else table.append_column(DELETED, pa.array([False] * len(cells), pa.bool_()))
+        parts = [self._cells(name, buckets) for name, buckets in cells.items() if len(buckets)]
+        table = pa.concat_batches([pa.RecordBatch.from_pylist([], schema=_COLUMNS), *parts])
+        return table if full else table.append_column(DELETED, pa.array(np.zeros(table.num_rows, np.bool_)))
+
+    def _cells(self, name: str, buckets: npt.NDArray[np.int64]) -> pa.RecordBatch:
+        numbers = pa.array(buckets.astype(np.uint16))
+        names = pa.repeat(name, len(buckets))
+        keys = pc.binary_join_element_wise(names, numbers.cast(pa.string()), ":").cast(pa.binary())
+        return pa.RecordBatch.from_arrays([numbers, keys, names, pa.array(self.counts[name][buckets])], schema=_COLUMNS)
 
     def load(self, table: pa.RecordBatch) -> None:
-        columns = (table.column(name).to_pylist() for name in ("name", BUCKET, "count"))
-        for name, bucket, count in zip(*columns, strict=True):
-            self._of(name)[bucket] = count
+        names = table.column("name")
+        for name in names.unique().to_pylist():
+            chosen = table.filter(pc.equal(names, name))
+            self._of(name)[chosen.column(BUCKET).to_numpy()] = chosen.column("count").to_numpy()
 
     def _of(self, name: str) -> npt.NDArray[np.int64]:
         if name not in self.counts:

@@ -8,6 +8,7 @@ starts threads on import, workers are started afresh instead. It ends when its s
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -37,6 +38,9 @@ def warm_up(job: JobDirectory) -> None:
         warm = getattr(node.make, "warm", None)
         if warm is not None:
             warm()
+    # What is loaded stays: a collection that walked over it would copy its pages into every worker.
+    gc.collect()
+    gc.freeze()
 
 
 def may_fork() -> bool:

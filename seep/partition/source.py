@@ -6,21 +6,25 @@ is started again reads the same rows in the same epochs. Nothing else of a sourc
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
 from typing import Any
 
-from seep.errors import SeepError
+from seep.errors import DataLoss, SeepError
 from seep.model.batch import Batch
 from seep.model.epoch import Progress
 from seep.model.ids import BEGINNING, FOREVER, PartitionId
 from seep.partition.contract import Graph, Intake, split_buckets
 from seep.partition.desk import Call, Desk, failure_of
 from seep.partition.outputs import Outputs
+from seep.partition.reread import Reread, same_rows, shapes_of
 from seep.protocol.effects import Append, FenceStore, ReadLog, StoreReply, Truncate
 from seep.protocol.journal import Entry
 from seep.protocol.messages import Credit, DataMessage, Status, Subscribe, Trim, Unsubscribe
 
 Record = dict[str, Any]
-"""One cut: after (the epoch before), now (ms), watermark, ended, idle, digest, rows,
+"""One cut: after (the epoch before), now (ms), watermark, ended, idle, rows, edges: {edge: Shape of what goes there},
 splits: {split: [start, end, greatest time, ended, last heard of (ms), counters since the beginning]}"""
 
 
@@ -78,12 +82,8 @@ class SourcePartition:
             trimmed = Progress(reply.value[0][1]["after"], 0, BEGINNING, 0)
             for buffer in self.outputs.buffers.values():
                 buffer.trimmed = trimmed
-            try:
-                for epoch, record in reply.value:
-                    self._replay(epoch, record)
-            except SeepError as error:
-                self._fail(failure_of(self.entry.partition, error))
-                return
+            for epoch, record in reply.value:
+                self._replay(epoch, record)
             self._run()
         elif self.entry.base:
             for partition, _ in self.entry.base:
@@ -116,26 +116,40 @@ class SourcePartition:
             self.cut_wall_ms = max(self.cut_wall_ms, record["now"])
         self.bases.clear()
         self.watermark = self._watermark(self.cut_wall_ms)
-        self._append(self.entry.first - 1, self._record(self.cut_wall_ms, 0, 0, ended=False), {})
+        self._append(self.entry.first - 1, self._record(self.cut_wall_ms, 0, {}, ended=False), {})
 
     def _replay(self, epoch: int, record: Record) -> None:
-        """Read again what the log says this epoch held."""
+        """What the log says of this epoch; its rows are read when they are asked for."""
+        for split, (_, end, *rest) in _splits(record):
+            self.splits[split] = [end, end, *rest]
+        self.rows += record["rows"]
+        outputs = cache(partial(self._read_again, epoch, record))
+        batches: dict[str, Batch] = {
+            edge: Reread(shape, partial(_of_edge, outputs, edge)) for edge, shape in record["edges"].items()
+        }
+        self._announce(epoch, record, batches)
+
+    def _read_again(self, epoch: int, record: Record) -> dict[str, Batch]:
         outputs: list[dict[str, Batch]] = []
         self.intake.epoch = epoch
-        for split, (start, end, *rest) in _splits(record):
-            if epoch >= self.entry.first and start != end:
+        for split, (start, end, *_) in _splits(record):
+            if start != end:
                 reading = self.intake.read(split, start, end, FOREVER, record["now"])
                 if reading is None:
-                    self._fail(f"{self.entry.partition}: split {split} no longer has epoch {epoch}")
-                    return
+                    raise DataLoss(f"{self.entry.partition}: split {split} no longer has epoch {epoch}")
                 outputs.append(dict(reading.outputs))
-            self.splits[split] = [end, end, *rest]
         merged = _merge(outputs)
-        if _digest(merged) != record["digest"]:
-            self._fail(f"{self.entry.partition}: epoch {epoch} reads differently than it did before")
-            return
-        self.rows += record["rows"]
-        self._announce(epoch, record, merged)
+        if not same_rows(shapes_of(merged), record["edges"]):
+            raise DataLoss(f"{self.entry.partition}: epoch {epoch} reads differently than it did before")
+        return merged
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Whatever sends may have to read again, and that may fail."""
+        try:
+            yield
+        except SeepError as error:
+            self._fail(failure_of(self.entry.partition, error))
 
     def _run(self) -> None:
         self.running = True
@@ -155,7 +169,7 @@ class SourcePartition:
         replace = self.desk.journal.replacing(self.entry.partition)
         if replace is not None:
             if replace.at > self.epoch and not self.ended:
-                self._append(replace.at, self._record(self.cut_wall_ms, 0, 0, ended=False), {})
+                self._append(replace.at, self._record(self.cut_wall_ms, 0, {}, ended=False), {})
             return
         heard_higher = self.outputs.highest > self.epoch
         if self.ended or self.epoch >= self.entry.last or not (heard_higher or self.desk.now_ms >= self.next_cut_ms):
@@ -165,7 +179,7 @@ class SourcePartition:
                 known[0], known[3] = known[1], True
             self.watermark = FOREVER
             self._append(
-                max(self.epoch + 1, self.outputs.highest), self._record(self.cut_wall_ms, 0, 0, ended=True), {}
+                max(self.epoch + 1, self.outputs.highest), self._record(self.cut_wall_ms, 0, {}, ended=True), {}
             )
             return
         if self.desk.journal.stopping or self.outputs.blocked:
@@ -173,10 +187,8 @@ class SourcePartition:
         if self.outputs.size_bytes >= self.desk.settings.buffer_bytes:
             self.desk.count("source_held_by_buffer")
             return
-        try:
+        with self._failing():
             self._cut(max(self.epoch + 1, self.outputs.highest))
-        except SeepError as error:
-            self._fail(failure_of(self.entry.partition, error))
 
     def _cut(self, epoch: int) -> None:
         settings, wall_ms = self.desk.settings, max(self.desk.wall_ms, self.cut_wall_ms)
@@ -206,7 +218,7 @@ class SourcePartition:
             self.next_cut_ms = self.desk.now_ms
         self.cut_wall_ms = wall_ms
         self.watermark = self._watermark(wall_ms)
-        self._append(epoch, self._record(wall_ms, rows, _digest(merged), ended), merged)
+        self._append(epoch, self._record(wall_ms, rows, merged, ended), merged)
 
     def _watermark(self, wall_ms: int) -> int:
         """By split, so that it does not depend on how splits are spread; ended and idle ones hold nobody back. It may
@@ -222,14 +234,14 @@ class SourcePartition:
         open_ones = [known for known in self.splits.values() if not known[3]]
         return [known for known in open_ones if idle_ms is None or wall_ms - known[4] < idle_ms]
 
-    def _record(self, wall_ms: int, rows: int, digest: int, ended: bool) -> Record:
+    def _record(self, wall_ms: int, rows: int, outputs: dict[str, Batch], ended: bool) -> Record:
         return {
             "after": self.epoch,
             "now": wall_ms,
             "watermark": self.watermark,
             "ended": ended,
             "idle": not ended and not self._active(wall_ms),
-            "digest": digest,
+            "edges": shapes_of(outputs),
             "rows": rows,
             "splits": {str(split): list(known) for split, known in self.splits.items()},
         }
@@ -257,7 +269,8 @@ class SourcePartition:
             self.rows += record["rows"]
             for known in self.splits.values():
                 known[0] = known[1]
-            self._announce(epoch, record, outputs)
+            with self._failing():
+                self._announce(epoch, record, outputs)
             if not self.running:
                 self._run()
 
@@ -280,23 +293,25 @@ class SourcePartition:
     def adopt(self, entry: Entry) -> None:
         self.entry = entry
         if self.running:
-            self.outputs.adopt(entry)
-            if self.epoch >= entry.last:
-                self.outputs.seal(entry.last)
+            with self._failing():
+                self.outputs.adopt(entry)
+                if self.epoch >= entry.last:
+                    self.outputs.seal(entry.last)
 
     def handle(self, message: DataMessage) -> None:
         if not self.running:
             return
-        match message:
-            case Subscribe():
-                self.outputs.on_subscribe(message)
-            case Credit():
-                self.outputs.on_credit(message)
-            case Unsubscribe():
-                self.outputs.on_unsubscribe(message)
-            case Trim():
-                if self.outputs.on_trim(message):
-                    self._truncate()
+        with self._failing():
+            match message:
+                case Subscribe():
+                    self.outputs.on_subscribe(message)
+                case Credit():
+                    self.outputs.on_credit(message)
+                case Unsubscribe():
+                    self.outputs.on_unsubscribe(message)
+                case Trim():
+                    if self.outputs.on_trim(message):
+                        self._truncate()
 
     def _truncate(self) -> None:
         """Keep the newest record that is trimmed everywhere: it says where the next one starts."""
@@ -339,6 +354,10 @@ def _splits(record: Record) -> list[tuple[int, list[Any]]]:
     return [(int(split), known) for split, known in record["splits"].items()]
 
 
+def _of_edge(outputs: Callable[[], dict[str, Batch]], edge: str) -> Batch:
+    return outputs()[edge]
+
+
 def _counted(counters: dict[str, int], more: dict[str, int]) -> dict[str, int]:
     return {name: counters.get(name, 0) + more.get(name, 0) for name in {**counters, **more}}
 
@@ -350,7 +369,3 @@ def _merge(outputs: list[dict[str, Batch]]) -> dict[str, Batch]:
         for name, batch in output.items():
             merged.setdefault(name, []).append(batch)
     return {name: batches[0].concat(batches) if len(batches) > 1 else batches[0] for name, batches in merged.items()}
-
-
-def _digest(outputs: dict[str, Batch]) -> int:
-    return sum(batch.digest() for batch in outputs.values()) % 2**64

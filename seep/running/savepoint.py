@@ -152,7 +152,7 @@ class Savepoint:
             "watermark": saved["watermark"],
             "ended": False,
             "idle": False,
-            "digest": 0,
+            "edges": {},
             "rows": 0,
             "splits": splits,
         }

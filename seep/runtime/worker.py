@@ -10,6 +10,7 @@ until a new controller listens; only when nobody has listened for long does it e
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -165,6 +166,7 @@ def run_worker(job_path: Path | str, worker: str) -> None:
     host = WorkerHost(JobDirectory(job_path), worker)
     signal.signal(signal.SIGTERM, host.stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is the controller's to decide on
+    gc.freeze()  # what is loaded by now stays: collections need not walk over it, which takes longer than an epoch
     host.run()
 
 

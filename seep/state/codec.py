@@ -28,7 +28,7 @@ from seep.state.checkpoint import Buffered, Checkpoint
 from seep.state.ipc import Bytes, read_record, write_record
 
 MAGIC = b"SEEP"
-FORMAT = 1
+FORMAT = 2
 
 CHECKPOINT = 1
 JOURNAL = 2
