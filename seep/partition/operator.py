@@ -122,6 +122,7 @@ class OperatorPartition:
                 if checkpoint.state is not None:
                     self.logic.load(checkpoint.state.part(self.entry.key_range))
             newest = chain[-1]
+            self.saver.began(age_ms=self.desk.wall_ms - newest.now_ms)
             self.epoch = newest.epoch
             self.moment = Moment(newest.epoch, newest.now_ms, newest.watermark, newest.watermark)
             self.ended, self.idle = newest.ended, newest.idle
@@ -276,6 +277,7 @@ class OperatorPartition:
                 {name: buffer.trimmed for name, buffer in buffers.items()},
                 dict(self.counts),
                 self.idle,
+                self.saver.durable[-1] if self.saver.durable else None,
             )
 
         self.saver.add(make, full)
@@ -303,7 +305,7 @@ class OperatorPartition:
         self.loader.tick()
         if not self.running or self.saver.fenced or self.failure:
             return
-        due = self.desk.now_ms - self.saver.last_ms >= self.desk.settings.checkpoint_ms
+        due = self.saver.due(behind_ms=self.desk.wall_ms - self.moment.now_ms)
         first = not self.saver.durable and self.entry.role == SHADOW
         if (due or first) and not self.saver.busy:
             if self.saver.lacks(self.epoch):

@@ -11,24 +11,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 
 from seep.partition.desk import Desk
 from seep.protocol.effects import DropCheckpoints, PutCheckpoint, StoreReply
 from seep.protocol.journal import Entry
-from seep.state.checkpoint import Checkpoint
+from seep.state.checkpoint import Checkpoint, Point
 
 VERSIONS = 1_000_000_000
 """So many versions has one generation: one every millisecond for eleven days."""
-
-
-class Point(NamedTuple):
-    """A durable checkpoint."""
-
-    version: int
-    epoch: int
-    chain: tuple[int, ...]
-    """The versions it is restored from, the full one first, itself last."""
 
 
 class Saver:
@@ -47,17 +37,30 @@ class Saver:
         self.durable: list[Point] = []
         """Oldest first; own ones only."""
         self.last_ms = desk.now_ms
+        self.catching_up = False
         self.fenced = False
 
     def restored(self, chain: list[Checkpoint]) -> None:
-        """The store has given this chain: go on with it. The point before the newest is known to be good only if the
-        newest builds on it."""
-        versions = tuple(saved.version for saved in chain)
-        points = [Point(saved.version, saved.epoch, versions[: at + 1]) for at, saved in enumerate(chain)]
-        self.durable = points[-2:]
-        self.parent = chain[-1].version
+        """The store has given this chain: go on with it. The point before it is as good as it was to whoever wrote
+        this one."""
+        newest = chain[-1]
+        point = Point(newest.version, newest.epoch, tuple(saved.version for saved in chain))
+        self.durable = [point] if newest.before is None else [newest.before, point]
+        self.parent = newest.version
         self.chain = len(chain)
         self.full_next = False
+
+    def began(self, age_ms: float) -> None:
+        """What was restored was already so old."""
+        self.catching_up = True
+        self.last_ms = self.desk.now_ms - min(max(age_ms, 0.0), self.desk.settings.checkpoint_ms)
+
+    def due(self, behind_ms: float) -> bool:
+        """Is it time for the next one? After a restore, not in the middle of catching up, unless that takes long: what
+        is saved then would spare the next restore little."""
+        passed_ms, every_ms = self.desk.now_ms - self.last_ms, self.desk.settings.checkpoint_ms
+        waits = self.catching_up and behind_ms > every_ms / 4 and passed_ms < 2 * every_ms
+        return passed_ms >= every_ms and not waits
 
     def lacks(self, epoch: int) -> bool:
         """Is there anything to save? Not before the newest two are both of this epoch: only then may upstream let go of
@@ -73,7 +76,7 @@ class Saver:
         checkpoint = make(self.version, 0 if full else self.parent)
         self.parent = self.version
         self.chain = 1 if full else self.chain + 1
-        self.full_next = False
+        self.full_next = self.catching_up = False
         self.last_ms = self.desk.now_ms
         self.waiting.append(checkpoint)
         self._write()

@@ -168,7 +168,7 @@ def whole(store: Any, partition: PartitionId, upto: int) -> Checkpoint:
     if upto and chain[-1].version != upto:
         raise DataLoss(f"checkpoint {upto} of {partition} is damaged")
     states = [c.state for c in chain if isinstance(c.state, ArrowState)]
-    return with_fields(chain[-1], parent=0, version=1, state=compact(states), buffers={}, generation=FIRST)
+    return with_fields(chain[-1], parent=0, version=1, state=compact(states), buffers={}, generation=FIRST, before=None)
 
 
 def source_positions(store: Any, journal: Journal, source: str, epoch: int) -> dict[str, Any]:

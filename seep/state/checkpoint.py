@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from seep.model.batch import Batch, State
 from seep.model.epoch import Progress
@@ -20,6 +21,15 @@ class Buffered:
 
     progress: Progress
     batches: tuple[Batch, ...]
+
+
+class Point(NamedTuple):
+    """A durable checkpoint, as its partition remembers it."""
+
+    version: int
+    epoch: int
+    chain: tuple[int, ...]
+    """The versions it is restored from, the full one first, itself last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +51,5 @@ class Checkpoint:
     """By edge: the announcement as of the newest entry that is gone."""
     counts: Mapping[str, int] = field(default_factory=dict)
     idle: bool = False
+    before: Point | None = None
+    """The newest durable one when this was made: what restore falls back to, should this one be damaged."""

@@ -24,7 +24,7 @@ from seep.model.batch import Batch
 from seep.model.epoch import Progress
 from seep.model.ids import Generation, KeyRange, PartitionId
 from seep.state import plain
-from seep.state.checkpoint import Buffered, Checkpoint
+from seep.state.checkpoint import Buffered, Checkpoint, Point
 from seep.state.ipc import Bytes, read_record, write_record
 
 MAGIC = b"SEEP"
@@ -64,7 +64,9 @@ def seal(kind: int, payload: Sequence[Bytes], key: bytes) -> list[Bytes]:
         view = memoryview(part).cast("B")
         mac.update(view)
         checksum = zlib.crc32(view, checksum)
-    return [head, *payload, _SUM.pack(checksum) + mac.digest()]
+    packed = _SUM.pack(checksum)
+    mac.update(packed)
+    return [head, *payload, packed + mac.digest()]
 
 
 def sealed_bytes(data: Bytes) -> int:
@@ -82,10 +84,11 @@ def unseal(kind: int, data: Bytes, key: bytes) -> memoryview:
     if len(view) > end + TRAILER_BYTES:
         raise DamagedError("more bytes than were written")
     payload = view[HEADER_BYTES:end]
-    if _SUM.unpack_from(view, end)[0] != zlib.crc32(payload):
-        raise DamagedError("the checksum does not match")
-    mac = hmac.new(key, view[:end], "sha256").digest()
+    mac = hmac.new(key, view[: end + _SUM.size], "sha256").digest()
     if not hmac.compare_digest(mac, bytes(view[end + _SUM.size :])):
+        # The MAC alone would do; the checksum tells damage from a foreign key.
+        if _SUM.unpack_from(view, end)[0] != zlib.crc32(payload):
+            raise DamagedError("the checksum does not match")
         raise ForeignError("the MAC does not match: written with another job key")
     found = _HEAD.unpack_from(view)[2]
     if found != kind:
@@ -144,6 +147,7 @@ class CheckpointHeader:
     trimmed: Mapping[str, Progress]
     counts: Mapping[str, int]
     idle: bool
+    before: Point | None
     schemas: tuple[bytes, ...]
     bodies: tuple[tuple[int, int], ...]
     """(schema number, bytes) of each record in turn; a batch is followed by its buckets."""
@@ -205,6 +209,7 @@ def pack_checkpoint(checkpoint: Checkpoint) -> list[Bytes]:
         checkpoint.trimmed,
         checkpoint.counts,
         checkpoint.idle,
+        checkpoint.before,
         tuple(bodies.schemas),
         tuple(bodies.sizes),
     )
@@ -278,6 +283,7 @@ def _assemble(header: CheckpointHeader, rest: memoryview) -> Checkpoint:
         header.trimmed,
         header.counts,
         header.idle,
+        header.before,
     )
 
 

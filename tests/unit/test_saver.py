@@ -12,7 +12,7 @@ from seep.partition.desk import Desk
 from seep.partition.saver import VERSIONS, Saver
 from seep.protocol.effects import DropCheckpoints, PutCheckpoint, StoreReply
 from seep.protocol.journal import LIVE, Entry
-from seep.state.checkpoint import Checkpoint
+from seep.state.checkpoint import Checkpoint, Point
 
 ME = Entry(PartitionId("a", 0), EVERYTHING, 1, FOREVER, LIVE, Generation(1, 0), "w1")
 
@@ -156,7 +156,8 @@ def test_a_restored_one_goes_on_with_its_chain_under_numbers_of_its_own_generati
     bench = Bench(increments=4)
     later = with_fields(ME, generation=Generation(2, 7))
     bench.saver = Saver(bench.desk, later, bench._on_durable)
-    bench.saver.restored([checkpoint(1, 0, 10), checkpoint(2, 1, 20)])
+    newest = with_fields(checkpoint(2, 1, 20), before=Point(1, 10, (1,)))
+    bench.saver.restored([checkpoint(1, 0, 10), newest])
     assert bench.saver.fallback_epoch(0) == 10
     assert not bench.saver.next_is_full()
     saved = bench.save(30)
@@ -176,8 +177,8 @@ def test_there_are_two_checkpoints_even_of_one_epoch() -> None:
     assert bench.saver.lacks(11)
 
 
-def test_of_a_restored_full_one_the_point_before_it_is_not_known() -> None:
-    """Nobody has read it: upstream keeps what it would need until there are two again."""
+def test_before_the_first_one_there_is_no_point() -> None:
+    """Upstream keeps all that the base would need until there are two."""
     bench = Bench(increments=4)
     bench.saver.restored([checkpoint(2, 0, 20)])
     assert bench.saver.fallback_epoch(7) == 7

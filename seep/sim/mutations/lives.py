@@ -186,8 +186,8 @@ LIVES = (
         "version-written-twice",
         "a version of a partition's checkpoints is never written twice",
         SAVER,
-        "        self.parent = chain[-1].version",
-        "        self.parent = self.version = chain[-1].version",
+        "        self.parent = newest.version",
+        "        self.parent = self.version = newest.version",
         scenario="damaged-increment-inside-a-chain",
     ),
     Mutant(
