@@ -19,7 +19,8 @@ from seep.protocol.journal import Entry
 
 RATE = 100_000
 KEYS = 100_000
-WORKERS = 4
+WORKERS = 6
+"""One for each partition: one kill, one restore."""
 PARTS = 2
 KILLS = 100
 BETWEEN_SECONDS = (2.0, 3.0)

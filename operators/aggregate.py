@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from operators.aggregates import Spec
-from operators.changes import INSERTED, UPDATED, change_column, change_schema, differ
+from operators.changes import change_schema
 from operators.combine import Combine, Forms, is_folded
 from operators.groups import TABLE, Groups
 from operators.index import Slots
@@ -50,25 +48,13 @@ class Aggregate:
             absorb, record = memory.merge if is_folded(batch) else memory.fold, batch.record
             found = self._groups.find(record)
             if self._updates:
-                slots = self._groups.index.ordered(found.touched)
-                new = np.isin(slots, found.fresh)
-                before = self._groups.results(slots)
-                absorb(found.slots, record)
-                return self._changes(slots, new, before)
+                slots, results, kinds = self._groups.changes(found, absorb, record)
+                return self._rows(slots, [*self._groups.index.keys(slots), *results, kinds])
             absorb(found.slots, record)
         if not self._updates and moment.watermark >= FOREVER > moment.watermark_before:
             slots = self._groups.index.ordered(self._groups.index.all())
             return self._rows(slots, [*self._groups.index.keys(slots), *self._groups.results(slots)])
         return {}
-
-    def _changes(self, slots: Slots, new: npt.NDArray[np.bool_], before: list[pa.Array]) -> dict[str, ArrowBatch]:
-        after = self._groups.results(slots)
-        changed = new | differ(before, after, len(slots))
-        kept = pa.array(np.flatnonzero(changed))
-        slots = slots[changed]
-        results = [array.take(kept) for array in after]
-        kinds = change_column(np.where(new[changed], INSERTED, UPDATED))
-        return self._rows(slots, [*self._groups.index.keys(slots), *results, kinds])
 
     def _rows(self, slots: Slots, arrays: list[pa.Array]) -> dict[str, ArrowBatch]:
         if len(slots) == 0:

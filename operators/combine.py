@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from operators.aggregates import Spec, count
 from operators.index import KeyIndex, Slots
@@ -73,8 +74,13 @@ def worth_folding(record: pa.RecordBatch, keys: Sequence[str]) -> bool:
     """
     if not keys:
         return True
-    sample = pa.Table.from_batches([record.slice(0, _SAMPLE_ROWS).select(list(keys))])
-    distinct = sample.group_by(list(keys), use_threads=False).aggregate([]).num_rows
+    sample = record.slice(0, _SAMPLE_ROWS).select(list(keys))
+    kind = sample.schema.field(0).type
+    if len(keys) == 1 and (pa.types.is_integer(kind) or pa.types.is_string(kind)):
+        distinct = pc.count_distinct(sample.column(0), mode="all").as_py()
+    else:
+        table = pa.Table.from_batches([sample])
+        distinct = table.group_by(list(keys), use_threads=False).aggregate([]).num_rows
     return bool(2 * distinct <= sample.num_rows)
 
 

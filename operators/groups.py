@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from operators.accumulators import Overflow
 from operators.aggregates import Spec
+from operators.changes import INSERTED, UPDATED, change_column, differ
 from operators.index import Found, KeyIndex, Slots, split_deleted, state_table
-from operators.memory import Memory
+from operators.memory import Memory, is_row_count
 from seep.errors import Misuse
 from seep.model.arrow import KEY
 from seep.model.keyspace import check_keys
@@ -32,6 +33,7 @@ class Groups:
         self.names = list(keys)
         self.memory = Memory(schema, aggregates)
         self.accumulators = self.memory.accumulators
+        self._counts_rows = any(is_row_count(spec) for spec in aggregates.values())
         self.index = KeyIndex([schema.field(name).type for name in keys], timed)
         self.memory.grow(self.index.capacity)
 
@@ -57,6 +59,24 @@ class Groups:
         self.memory.grow(self.index.capacity)
         if len(found.fresh):
             self.memory.clear(found.fresh)
+
+    def changes(
+        self, found: Found, absorb: Callable[[Slots, pa.RecordBatch], None], record: pa.RecordBatch
+    ) -> tuple[Slots, list[pa.Array], pa.Array]:
+        """Take the rows in (`absorb`): the entries that a reader sees changed, in the order in which they are emitted,
+        their results, and the column that says how."""
+        slots = self.index.ordered(found.touched)
+        new = np.isin(slots, found.fresh) if len(found.fresh) else np.zeros(len(slots), np.bool_)
+        if self._counts_rows:
+            absorb(found.slots, record)  # whatever the rows hold, there are more of them now
+            return slots, self.results(slots), change_column(np.where(new, INSERTED, UPDATED))
+        before = self.results(slots)
+        absorb(found.slots, record)
+        after = self.results(slots)
+        changed = new | differ(before, after, len(slots))
+        kept = pa.array(np.flatnonzero(changed))
+        kinds = change_column(np.where(new[changed], INSERTED, UPDATED))
+        return slots[changed], [array.take(kept) for array in after], kinds
 
     def results(self, slots: Slots) -> list[pa.Array]:
         arrays = []

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from operators.aggregates import Spec
-from operators.changes import INSERTED, UPDATED, change_column, change_schema, differ
+from operators.changes import change_schema
 from operators.combine import Combine, Forms, is_folded
 from operators.groups import TABLE, Groups
 from operators.index import Slots
@@ -140,16 +140,9 @@ class TumblingWindow:
         if not self._updates:
             absorb(found.slots, record)
             return
-        slots = self._groups.index.ordered(found.touched)
-        new = np.isin(slots, found.fresh)
-        before = self._groups.results(slots)
-        absorb(found.slots, record)
-        after = self._groups.results(slots)
-        changed = new | differ(before, after, len(slots))
-        if changed.any():
-            kept = pa.array(np.flatnonzero(changed))
-            kinds = change_column(np.where(new[changed], INSERTED, UPDATED))
-            outputs["out"] = self._rows(slots[changed], [*(array.take(kept) for array in after), kinds])
+        slots, results, kinds = self._groups.changes(found, absorb, record)
+        if len(slots):
+            outputs["out"] = self._rows(slots, [*results, kinds])
 
     def _close(self, moment: Moment) -> ArrowBatch | None:
         limit = moment.watermark
