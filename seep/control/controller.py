@@ -356,9 +356,9 @@ class Controller:
         """The next step of every Replace there is."""
         statuses = {p: s for p in journal.entries if (s := self._status(p))}
         for replace in journal.replaces:
-            began_ms = self.since.setdefault(replace.number, self.now_ms)
-            late = self.now_ms - began_ms > self.settings.at_most_ms and not replace.handover
-            journal, why = next_step(journal, replace, Known(self.journal.version, statuses), late)
+            waited_ms = self.now_ms - self.since.setdefault(replace.number, self.now_ms)
+            late = waited_ms > self.settings.at_most_ms and not replace.handover
+            journal, why = next_step(journal, replace, Known(self.journal.version, statuses, waited_ms), late)
             if late and replace.operator:
                 self._ask_again(journal, replace)
             elif all(r.number != replace.number for r in journal.replaces):

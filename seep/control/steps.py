@@ -16,6 +16,10 @@ from seep.protocol.messages import Status
 
 LAG_EPOCHS = 3
 """Shadows this close behind are caught up: the switch will not be felt downstream."""
+PATIENCE_MS = 2_000.0
+EPOCH_MS = 100.0
+"""On a machine that is too busy for old and new together, shadows never come that close: after a while they may be one
+epoch further behind for each so many milliseconds. The switch sets the old ones' share of the machine free."""
 AHEAD_EPOCHS = 2
 """The switch lies so far ahead: receivers have subscribed to the new ones by the time they need them."""
 
@@ -25,6 +29,8 @@ class Known(NamedTuple):
     """Of the committed journal."""
     statuses: Mapping[PartitionId, Status]
     """The latest of each partition, of the generation that the journal names."""
+    waited_ms: float = 0.0
+    """Since the Replace began."""
 
     def current(self, partition: PartitionId) -> Status | None:
         status = self.statuses.get(partition)
@@ -48,10 +54,11 @@ def next_step(journal: Journal, replace: Replace, known: Known, late: bool) -> t
 
 def _commit(journal: Journal, replace: Replace, known: Known) -> tuple[Journal, str]:
     newest = max((known.statuses[p].epoch for p in replace.old if p in known.statuses), default=0)
+    lag = LAG_EPOCHS + int(max(0.0, known.waited_ms - PATIENCE_MS) / EPOCH_MS)
     reached = []
     for partition in replace.new:
         status = known.current(partition)
-        if status is None or not status.accepted or not status.own_checkpoints or status.epoch < newest - LAG_EPOCHS:
+        if status is None or not status.accepted or not status.own_checkpoints or status.epoch < newest - lag:
             return journal, ""
         reached.append(status.epoch)
     # No earlier than any old life begins, and later than every checkpoint that a new one started from.

@@ -236,7 +236,8 @@ class Job:
             if self.host.outcome:
                 raise Retry(f"{what}: the flow has {self.host.outcome}")
             if time.monotonic() > deadline:
-                raise Retry(f"{what}: not done within {PATIENCE_SECONDS:.0f} s")
+                latest = next((said for _, said in reversed(self.host.view.decisions)), "nothing")
+                raise Retry(f"{what}: not done within {PATIENCE_SECONDS:.0f} s; the controller's last step: {latest}")
             time.sleep(0.005)
 
 

@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 from seep.model.ids import CONTROLLER, PartitionId
+from seep.partition.source import SourcePartition
 from seep.partition.worker import Worker
 from seep.protocol import wire
 from seep.protocol.effects import Effect, Publish, ReleaseWorker, Send, WantWorkers
@@ -30,8 +31,8 @@ from seep.runtime.job import JobDirectory
 from seep.runtime.numbers import Snapshot, snapshot
 from seep.runtime.spill import spill_into
 
-TICK_MS = 2.0
-IDLE_TICK_MS = 10.0
+TICK_MS = 10.0
+IDLE_TICK_MS = 50.0
 """Of a warm worker that runs no partition yet."""
 SNAPSHOT_MS = 500.0
 ORPHAN_MS = 30_000.0
@@ -95,7 +96,7 @@ class WorkerHost:
         for answer in self.background.answers():
             self._perform(self.machine.handle(answer, now_ms()))
         at_work = False
-        tick_ms = TICK_MS if self.machine.partitions else IDLE_TICK_MS
+        tick_ms = self._tick_ms()
         if now_ms() - self._ticked_ms >= tick_ms:
             self._ticked_ms = now_ms()
             effects = self.machine.tick(self._ticked_ms, wall_ms())
@@ -105,6 +106,13 @@ class WorkerHost:
         if arrived or at_work:
             self.busy_ms += now_ms() - began_ms
         return max(0.0, self._ticked_ms + tick_ms - now_ms())
+
+    def _tick_ms(self) -> float:
+        """Sources cut by the clock; everything else waits for messages, or can wait."""
+        partitions = self.machine.partitions.values()
+        if any(isinstance(partition, SourcePartition) for partition in partitions):
+            return min(max(1.0, self.machine.desk.settings.epoch_ms / 10), TICK_MS)
+        return TICK_MS if partitions else IDLE_TICK_MS
 
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:

@@ -49,7 +49,7 @@ REPLACE = (
         "commit-before-restore",
         "routing is switched only when the new partitions run and their subscriptions are accepted",
         STEPS,
-        "not status.accepted or not status.own_checkpoints or status.epoch < newest - LAG_EPOCHS:",
+        "not status.accepted or not status.own_checkpoints or status.epoch < newest - lag:",
         "status.epoch < -1:",
         scenario="split-is-not-felt-downstream",
     ),
