@@ -22,6 +22,8 @@ from seep.backends.process import ENVIRONMENT, Process
 from seep.runtime.job import JobDirectory, process_began
 
 GOODBYE_SECONDS = 5.0
+STILLBORN = 3
+"""So many zygotes in a row may end before they have started a worker."""
 STARTING_SECONDS = 60.0
 
 
@@ -32,6 +34,8 @@ class LocalBackend:
         self._zygote: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._heard = b""
+        self._stillborn = 0
+        """Zygotes, one after the other, that have started nobody."""
         self._starting: dict[str, float] = {}
         """Asked of the zygote, with the time after which they count as failed."""
         self._running: dict[str, Process] = {}
@@ -69,6 +73,14 @@ class LocalBackend:
     def workers(self) -> list[str]:
         with self._lock:
             return [*self._running, *self._starting]
+
+    def problem(self) -> str:
+        """Why no worker can be had; empty: they can."""
+        if self._stillborn < STILLBORN:
+            return ""
+        log = self._job.log_path("zygote")
+        lines = log.read_text(errors="replace").strip().splitlines() or ["nothing was written"]
+        return f"workers cannot be started: {lines[-1]}; see {log}"
 
     def close(self) -> None:
         for worker in self.workers():
@@ -118,11 +130,13 @@ class LocalBackend:
             if not data:
                 # The zygote is gone, and with it what it was asked for; it is started again when one is wanted.
                 self._end_zygote()
+                self._stillborn += 1
                 self._starting = dict.fromkeys(self._starting, 0.0)
                 break
             self._heard += data
         *lines, self._heard = self._heard.split(b"\n")
         for line in lines:
+            self._stillborn = 0
             worker, _, number = line.decode().partition(" ")
             process = Process(int(number), process_began(int(number)))
             self._running[worker] = process

@@ -59,7 +59,7 @@ class SparkBackend:
     def want(self, count: int) -> None:
         with self._lock:
             if self._broken is not None:
-                raise self._broken
+                return
             for _ in range(count - len(self._slots)):
                 worker = f"s{secrets.token_hex(4)}"
                 thread = threading.Thread(target=self._hold, args=(worker,), name=f"seep-slot-{worker}", daemon=True)
@@ -80,6 +80,11 @@ class SparkBackend:
     def workers(self) -> list[str]:
         with self._lock:
             return list(self._slots)
+
+    def problem(self) -> str:
+        if self._broken is None:
+            return ""
+        return f"Spark cannot be started: {type(self._broken).__name__}: {str(self._broken).partition(chr(10))[0]}"
 
     def close(self) -> None:
         deadline = time.monotonic() + GOODBYE_SECONDS

@@ -313,15 +313,9 @@ class Controller:
     def _recovers_in_parts(self, partition: PartitionId) -> bool:
         """Begin (or wait for) the recovery of a dead live partition as several; False: restart it as it is."""
         entry = self.journal.entries.get(partition)
-        if (
-            self.parts < 2
-            or entry is None
-            or entry.role != LIVE
-            or not entry.worker
-            or entry.key_range.size < self.parts
-        ):
+        if self.parts < 2 or entry is None or entry.role != LIVE or not entry.worker:
             return False
-        if self.graph.nodes[partition.operator].kind != "operator":
+        if entry.key_range.size < self.parts or self.graph.nodes[partition.operator].kind != "operator":
             return False
         if partition in self.lost_parts:
             return True
@@ -358,7 +352,8 @@ class Controller:
         for replace in journal.replaces:
             waited_ms = self.now_ms - self.since.setdefault(replace.number, self.now_ms)
             late = waited_ms > self.settings.at_most_ms and not replace.handover
-            journal, why = next_step(journal, replace, Known(self.journal.version, statuses, waited_ms), late)
+            known = Known(self.journal.version, statuses, waited_ms / self.settings.epoch_ms)
+            journal, why = next_step(journal, replace, known, late)
             if late and replace.operator:
                 self._ask_again(journal, replace)
             elif all(r.number != replace.number for r in journal.replaces):

@@ -16,10 +16,10 @@ from seep.protocol.messages import Status
 
 LAG_EPOCHS = 3
 """Shadows this close behind are caught up: the switch will not be felt downstream."""
-PATIENCE_MS = 2_000.0
-EPOCH_MS = 100.0
-"""On a machine that is too busy for old and new together, shadows never come that close: after a while they may be one
-epoch further behind for each so many milliseconds. The switch sets the old ones' share of the machine free."""
+PATIENCE_EPOCHS = 40
+"""On a machine that is too busy for old and new together shadows never come that close. After so many epochs they may
+be further behind, by one for every two more that pass; one that hangs falls behind faster and is not switched to. The
+switch sets the old ones' share of the machine free."""
 AHEAD_EPOCHS = 2
 """The switch lies so far ahead: receivers have subscribed to the new ones by the time they need them."""
 
@@ -29,8 +29,8 @@ class Known(NamedTuple):
     """Of the committed journal."""
     statuses: Mapping[PartitionId, Status]
     """The latest of each partition, of the generation that the journal names."""
-    waited_ms: float = 0.0
-    """Since the Replace began."""
+    waited_epochs: float = 0.0
+    """Since the Replace began: its time in epochs."""
 
     def current(self, partition: PartitionId) -> Status | None:
         status = self.statuses.get(partition)
@@ -54,7 +54,7 @@ def next_step(journal: Journal, replace: Replace, known: Known, late: bool) -> t
 
 def _commit(journal: Journal, replace: Replace, known: Known) -> tuple[Journal, str]:
     newest = max((known.statuses[p].epoch for p in replace.old if p in known.statuses), default=0)
-    lag = LAG_EPOCHS + int(max(0.0, known.waited_ms - PATIENCE_MS) / EPOCH_MS)
+    lag = LAG_EPOCHS + max(0.0, known.waited_epochs - PATIENCE_EPOCHS) / 2
     reached = []
     for partition in replace.new:
         status = known.current(partition)

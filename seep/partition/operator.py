@@ -258,7 +258,8 @@ class OperatorPartition:
     # --- saving --------------------------------------------------------------------------------------------------
 
     def checkpoint(self) -> None:
-        full = self.saver.next_is_full() or self.logic.mostly_changed()
+        again_bytes = sum(buffer.saved_bytes for buffer in self.outputs.buffers.values())
+        full = self.saver.next_is_full() or (self.saver.prefers_full(again_bytes) and self.logic.mostly_changed())
 
         def make(version: int, parent: int) -> Checkpoint:
             buffers = self.outputs.buffers

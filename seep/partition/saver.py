@@ -20,6 +20,8 @@ from seep.state.checkpoint import Checkpoint, Point
 VERSIONS = 1_000_000_000
 """So many versions has one generation: one every millisecond for eleven days."""
 
+LONG_CHAIN = 4
+
 
 class Saver:
     def __init__(self, desk: Desk, me: Entry, on_durable: Callable[[Checkpoint], None]) -> None:
@@ -38,6 +40,8 @@ class Saver:
         """Oldest first; own ones only."""
         self.last_ms = desk.now_ms
         self.catching_up = False
+        self.state_bytes = 0
+        """Of the last full one."""
         self.fenced = False
 
     def restored(self, chain: list[Checkpoint]) -> None:
@@ -70,6 +74,11 @@ class Saver:
     def next_is_full(self) -> bool:
         return self.full_next or self.chain > self.desk.settings.increments
 
+    def prefers_full(self, again_bytes: int) -> bool:
+        """Of a state that has mostly changed a full checkpoint is as good as an increment, but for the buffer that it
+        writes again: where that is much more than the state, only now and then."""
+        return again_bytes <= 2 * self.state_bytes or self.chain >= LONG_CHAIN
+
     def add(self, make: Callable[[int, int], Checkpoint], full: bool) -> Checkpoint:
         """`make(version, parent)` builds the value now; it is written as soon as the one before it is durable."""
         self.version += 1
@@ -77,6 +86,8 @@ class Saver:
         self.parent = self.version
         self.chain = 1 if full else self.chain + 1
         self.full_next = self.catching_up = False
+        if full and checkpoint.state is not None:
+            self.state_bytes = checkpoint.state.size_bytes
         self.last_ms = self.desk.now_ms
         self.waiting.append(checkpoint)
         self._write()

@@ -164,6 +164,8 @@ class ControllerHost:
             self.outcome = STOPPED
         elif stopping and stopping != "drain":
             self.outcome, self.report = FAILED, stopping
+        elif problem := self.backend.problem():
+            self.outcome, self.report = FAILED, problem
 
     def _end(self) -> None:
         self.background.close()

@@ -21,6 +21,9 @@ class Backend(Protocol):
     def workers(self) -> list[str]:
         """Those started and not ended."""
 
+    def problem(self) -> str:
+        """Why no worker can be had, in one line; empty: they can."""
+
     def close(self) -> None:
         """End every worker, by force where need be."""
 

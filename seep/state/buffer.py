@@ -91,6 +91,11 @@ class Buffer:
             position += 1
             self.spilled = position
 
+    @property
+    def saved_bytes(self) -> int:
+        """Of what is kept and is in a checkpoint already."""
+        return sum(_size(self.at(position)) for position in range(self.first, max(self.saved, self.first)))
+
     def unsaved(self, full: bool) -> tuple[Buffered, ...]:
         """The entries for the next checkpoint; from now on they count as saved."""
         start = self.first if full else max(self.saved, self.first)

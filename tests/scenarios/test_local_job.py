@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
 
+import seep
 from seep.backends.local import LocalBackend
 from seep.control.requests import ScaleTo, StopFlow
 from tests.scenarios.toy import Job
@@ -69,3 +72,30 @@ def test_a_stopped_job_leaves_no_process_and_shows_its_numbers(
     assert job.host.outcome == outcome
     assert job.host.backend.workers() == []
     assert job.directory.registered() == {}
+
+
+def _only_in(process: int) -> int:
+    if os.getpid() != process:
+        raise ImportError("no module named 'elsewhere'")
+    return process
+
+
+class Stuck:
+    """Can be sent to another process, but not be read there."""
+
+    def __reduce__(self) -> Any:
+        return _only_in, (os.getpid(),)
+
+
+@pytest.mark.timeout(60)
+def test_workers_that_cannot_start_end_the_flow_with_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEEP_HOME", str(tmp_path))
+    flow, stuck = seep.Flow("stuck"), Stuck()
+    rows = flow.source("rows", seep.MemorySource([{"a": 1}]))
+    rows.map(lambda row: {"a": row.a, "b": bool(stuck)}, schema={"a": int, "b": bool}).collect("out")
+    job = seep.start(flow, on="local", workers=2)
+    try:
+        with pytest.raises(seep.SeepError, match="workers cannot be started: ImportError: no module named 'elsewhere'"):
+            job.wait(50)
+    finally:
+        job.close()
