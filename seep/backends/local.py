@@ -79,8 +79,10 @@ class LocalBackend:
         if self._stillborn < STILLBORN:
             return ""
         log = self._job.log_path("zygote")
-        lines = log.read_text(errors="replace").strip().splitlines() or ["nothing was written"]
-        return f"workers cannot be started: {lines[-1]}; see {log}"
+        # The next one may be writing already: its last whole words are the error of the one before.
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line and not line[0].isspace()]
+        said = [line for line in lines if not line.startswith("Traceback")] or ["nothing was written"]
+        return f"workers cannot be started: {said[-1]}; see {log}"
 
     def close(self) -> None:
         for worker in self.workers():

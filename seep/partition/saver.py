@@ -137,8 +137,14 @@ class Saver:
         return next((p[:2] for p in reversed(self.durable) if p.epoch == epoch), None)
 
     def drop_old(self, pinned: set[int]) -> None:
-        """Keep the newest two, the pinned ones, and whatever they build on."""
-        keep = [point for i, point in enumerate(self.durable) if point.version in pinned or i >= len(self.durable) - 2]
+        """Keep the newest two, the pinned ones and the one before each (should a pinned one be damaged, whoever starts
+        from it falls back to that), and whatever they build on."""
+        points = [*self.durable[1:], None]
+        keep = [
+            point
+            for i, (point, after) in enumerate(zip(self.durable, points, strict=True))
+            if i >= len(points) - 2 or point.version in pinned or (after is not None and after.version in pinned)
+        ]
         if len(keep) == len(self.durable) or not pinned <= {point.version for point in keep}:
             return  # of one that a generation before us pinned, we do not know what it builds on
         self.durable = keep

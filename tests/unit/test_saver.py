@@ -105,19 +105,19 @@ def test_upstream_is_kept_for_the_second_newest_and_before_that_for_the_base() -
 @pytest.mark.parametrize(
     ("pinned", "keep"),
     [
-        (set[int](), (3,)),
-        ({1}, (1, 3)),
-        ({2}, (2, 3)),
+        (set[int](), (4,)),
+        ({1}, (1, 4)),
+        ({3}, (2, 3, 4)),
     ],
-    ids=["nobody starts from an old one", "a pending Replace starts from the first", "from the second"],
+    ids=["nobody starts from an old one", "a pending Replace starts from the first", "from one that has one before it"],
 )
 def test_what_is_dropped(pinned: set[int], keep: tuple[int, ...]) -> None:
     bench = Bench(increments=0)
-    bench.saved(10, 20, 30, 40)
+    bench.saved(10, 20, 30, 40, 50)
     bench.saver.drop_old(pinned)
     (drop,) = (e for e in bench.desk.effects if isinstance(e, DropCheckpoints))
-    assert (drop.below, drop.keep) == (4, keep)
-    assert [point.version for point in bench.saver.durable] == [*sorted(pinned), 3, 4]
+    assert (drop.below, drop.keep) == (5, keep)
+    assert [point.version for point in bench.saver.durable] == [*keep, 5]
 
 
 def test_what_kept_ones_build_on_is_kept() -> None:

@@ -88,6 +88,14 @@ LIVES = (
         scenario="full-buffers",
     ),
     Mutant(
+        "dropped-behind-a-base",
+        "the checkpoint before one that somebody starts from is kept: that one may be damaged",
+        SAVER,
+        "point.version in pinned or (after is not None and after.version in pinned)",
+        "point.version in pinned",
+        scenario="first-checkpoint-older-than-the-base",
+    ),
+    Mutant(
         "released-at-work",
         "a worker is let go only when nothing runs on it",
         "seep.control.pool",
