@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from seep.sim.directed.registry import demand, scenario
-from seep.sim.stage import Stage
+from seep.sim.stage import Stage, chain
 
 
 @scenario
@@ -45,3 +45,17 @@ def last_frame_lost_before_a_pause() -> None:
 
     stage.when(lambda: stage.find("s/0") is not None and stage.partition("s/0").ended, last_words)
     stage.play_through()
+
+
+@scenario
+def sink_that_is_behind_in_a_hand_over() -> None:
+    """One of two sink partitions hears nothing while they are replaced: what it has not committed is not lost."""
+    stage = Stage(chain(400, starts={"out": 2}))
+
+    def cut() -> None:
+        stage.cut(stage.host("a/0").name, stage.host("out/1").name, 60.0)
+
+    stage.at(55.0, cut)
+    stage.scale(75.0, "out", 3)
+    stage.play_through()
+    demand(len(stage.world.controller.journal.live("out")) == 3, "it was not split")

@@ -59,7 +59,7 @@ REPLACE = (
         STEPS,
         "(journal.entries[p].first for p in (*replace.old, *replace.new))",
         "(journal.entries[p].first for p in replace.old)",
-        scenario="split-of-two-with-bases-far-apart",
+        braces="the switch lies ahead of all that the old ones have reached, and so of their checkpoints",
     ),
     Mutant(
         "lives-overlap",
