@@ -20,7 +20,8 @@ class Pool:
         """They may be heard of until they have ended; nothing is placed on them any more."""
 
     def look(self, journal: Journal, heard: Iterable[str], now_ms: float) -> Iterator[WantWorkers | ReleaseWorker]:
-        """Ask for those that are missing; let go of those beyond that, if they have had nothing to do for a while."""
+        """Ask for those that are missing; let go of those beyond that, if they have had nothing to do for a while, the
+        longest idle first."""
         shadows = sum(e.role == SHADOW and not e.worker for e in journal.entries.values())
         used = {e.worker for e in journal.entries.values() if e.worker}
         want = max(self.workers, len(used)) + self.settings.spare_workers + shadows
@@ -30,6 +31,7 @@ class Pool:
         there = sorted(heard)
         self.idle_since = {w: self.idle_since.get(w, now_ms) for w in idle(journal, there)}
         resting = [w for w, since in self.idle_since.items() if now_ms - since >= self.settings.release_ms]
+        resting.sort(key=self.idle_since.__getitem__)
         for worker in resting[: max(0, len(there) - want)]:
             self.released.add(worker)
             yield ReleaseWorker(worker)

@@ -76,9 +76,9 @@ class Runner:
     tails: Tails
     unclaimed: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=UNCLAIMED))
     _combiners: dict[str, Combiner] = field(default_factory=dict)
+    """By edge, made when its first rows come."""
     _folds: dict[str, tuple[int | None, bool]] = field(default_factory=dict)
     """By edge: the epoch, and whether its rows are folded."""
-    """By edge, made when its first rows come."""
 
     def run(self, outputs: Mapping[str, ArrowBatch], site: Site) -> dict[str, ArrowBatch]:
         """By edge: the rows that have come to its end."""

@@ -21,6 +21,7 @@ VERSIONS = 1_000_000_000
 """So many versions has one generation: one every millisecond for eleven days."""
 
 LONG_CHAIN = 4
+"""Checkpoints in a chain after which even a large buffer is written again, so that restore reads few."""
 
 
 class Saver:
@@ -52,6 +53,7 @@ class Saver:
         self.durable = [point] if newest.before is None else [newest.before, point]
         self.parent = newest.version
         self.chain = len(chain)
+        self._weigh(chain[0])
         self.full_next = False
 
     def began(self, age_ms: float) -> None:
@@ -86,12 +88,15 @@ class Saver:
         self.parent = self.version
         self.chain = 1 if full else self.chain + 1
         self.full_next = self.catching_up = False
-        if full and checkpoint.state is not None:
-            self.state_bytes = checkpoint.state.size_bytes
+        if full:
+            self._weigh(checkpoint)
         self.last_ms = self.desk.now_ms
         self.waiting.append(checkpoint)
         self._write()
         return checkpoint
+
+    def _weigh(self, full: Checkpoint) -> None:
+        self.state_bytes = 0 if full.state is None else full.state.size_bytes
 
     def _write(self) -> None:
         if self.writing is None and self.waiting and not self.fenced:

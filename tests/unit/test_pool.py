@@ -33,7 +33,7 @@ def test_those_beyond_that_go_after_a_while_the_longest_idle_first() -> None:
     list(pool.look(journal, ["w1", "w3"], 0.0))
     assert list(pool.look(journal, ["w1", "w2", "w3"], 50.0)) == []
     assert list(pool.look(journal, ["w1", "w2", "w3"], 99.0)) == []
-    assert list(pool.look(journal, ["w1", "w2", "w3"], 100.0)) == [ReleaseWorker("w3")]
+    assert list(pool.look(journal, ["w1", "w2", "w3"], 160.0)) == [ReleaseWorker("w3")]
     assert pool.released == {"w3"}
     assert list(pool.look(journal, ["w1", "w2"], 1_000.0)) == []
 

@@ -12,6 +12,7 @@ from seep.partition.desk import Desk
 from seep.partition.saver import VERSIONS, Saver
 from seep.protocol.effects import DropCheckpoints, PutCheckpoint, StoreReply
 from seep.protocol.journal import LIVE, Entry
+from seep.sim.light import LightState
 from seep.state.checkpoint import Checkpoint, Point
 
 ME = Entry(PartitionId("a", 0), EVERYTHING, 1, FOREVER, LIVE, Generation(1, 0), "w1")
@@ -162,6 +163,17 @@ def test_a_restored_one_goes_on_with_its_chain_under_numbers_of_its_own_generati
     assert not bench.saver.next_is_full()
     saved = bench.save(30)
     assert (saved.parent, saved.version) == (2, 7 * VERSIONS + 1)
+
+
+def test_of_a_restored_state_it_is_known_how_large_it_is() -> None:
+    bench = Bench(increments=4)
+    state = LightState(((0, "key", 1),))
+    assert not bench.saver.prefers_full(again_bytes=1)
+    bench.saver.restored([with_fields(checkpoint(1, 0, 10), state=state)])
+    assert bench.saver.prefers_full(again_bytes=2 * state.size_bytes)
+    assert not bench.saver.prefers_full(again_bytes=2 * state.size_bytes + 1)
+    bench.saved(20, 30, 40)
+    assert bench.saver.prefers_full(again_bytes=2 * state.size_bytes + 1)
 
 
 def test_there_are_two_checkpoints_even_of_one_epoch() -> None:
