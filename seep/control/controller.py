@@ -19,7 +19,7 @@ from seep.control.pool import Pool
 from seep.control.requests import Rebalance, Request, ScaleTo, StopFlow, WorkerLost
 from seep.control.scaling import begin_request
 from seep.control.steps import Known, next_step
-from seep.model.ids import Generation, PartitionId
+from seep.model.ids import FOREVER, Generation, PartitionId
 from seep.model.settings import Settings
 from seep.partition.contract import Graph
 from seep.partition.worker import LOST
@@ -204,7 +204,8 @@ class Controller:
         """There was a journal. What is not in the store cannot be gone on from: say so to all, and write no more."""
         self.lost = True
         self._note(LOST)
-        self.journal = with_fields(self.journal, version=self.journal.version + 1, stopping=LOST)
+        # Later than whatever the workers know: a controller that was started again cannot say what that is.
+        self.journal = with_fields(self.journal, term=FOREVER, version=FOREVER, stopping=LOST)
         self._push_all()
 
     def _settle(self, wanted: Journal, stored: Journal | None) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 
-from seep.model.ids import PartitionId
+from seep.model.ids import Generation, PartitionId
 from seep.partition.contract import Graph
 from seep.partition.desk import Desk
 from seep.protocol.effects import LoadCheckpoints, StoreReply
@@ -132,8 +132,7 @@ class Holder:
         self.loading: dict[PartitionId, Backup] = {}
 
     def on_backup(self, message: Backup) -> None:
-        entry = self.desk.journal.entries.get(message.partition)
-        if entry is not None and message.generation < entry.generation:
+        if self._outdated(message):
             self.desk.count("dropped_fenced")
             return
         chain = self.chains.get(message.partition, ())
@@ -146,6 +145,14 @@ class Holder:
             self._keep(message, (*chain, given))
         elif message.partition not in self.loading:
             self._load(message)
+
+    def _outdated(self, message: Backup) -> bool:
+        """Does our journal know its sender as gone, or as somebody later? (It may not know it yet.)"""
+        journal = self.desk.journal
+        entry = journal.entries.get(message.partition)
+        if entry is not None:
+            return message.generation < entry.generation
+        return message.generation < Generation(journal.term, journal.next_generation)
 
     def on_fetch(self, message: Fetch) -> None:
         chain = self.chains.get(message.partition, ())
@@ -169,7 +176,7 @@ class Holder:
         def loaded(reply: StoreReply) -> None:
             del self.loading[message.partition]
             chain: list[Checkpoint] = [] if reply.error else reply.value
-            if chain and chain[-1].version == message.version:
+            if chain and chain[-1].version == message.version and not self._outdated(message):
                 self._keep(message, tuple(chain))
             # else the owner asks again, for that version or a newer one
 

@@ -147,6 +147,9 @@ def unrest(world: World, watch: Watch) -> str:
             return f"{node.name} has journal {node.machine.desk.journal.version}, not {journal.version}"
         if node.machine.early:
             return f"{node.name} keeps subscriptions for later: {list(node.machine.early)}"
+        wanted = {p for entry in journal.entries.values() for p in (entry.partition, *(base for base, _ in entry.base))}
+        if not wanted.issuperset(node.machine.holder.chains):
+            return f"{node.name} holds copies that nobody can ask for"
     for partition in partitions(world):
         left = _left(partition, journal)
         if left:

@@ -7,12 +7,13 @@ that the logs hold every row of every source once is checked first.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgpack
 
 from seep.model.epoch import Moment
-from seep.model.ids import BEGINNING, BUCKETS, FOREVER
+from seep.model.ids import BEGINNING, BUCKETS, FOREVER, KeyRange, PartitionId
 from seep.partition.contract import Graph
 from seep.protocol.journal import SHADOW, Journal, tiles
 from seep.sim.store import SimStore
@@ -156,11 +157,13 @@ def check_output(graph: Graph, store: SimStore, complete: bool = True) -> int:
     """Compare; answers the number of rows. Of a flow that stopped, each partition of a sink must have committed the
     right rows of its own keys in the epochs it committed (there is no atomicity across sink partitions)."""
     wanted = expected(graph, store)
+    ranges = {p: e.key_range for journal in store.journals for p, e in journal.entries.items()}
     rows = 0
     for sink, epochs in wanted.items():
         rows += sum(map(len, epochs.values()))
+        _check_order(store, sink, ranges)
         if not complete:
-            _check_partitions(store, sink, epochs)
+            _check_partitions(store, sink, epochs, ranges)
             continue
         got = committed(store, sink)
         for epoch in sorted(set(epochs) | set(got)):
@@ -168,8 +171,21 @@ def check_output(graph: Graph, store: SimStore, complete: bool = True) -> int:
     return rows
 
 
-def _check_partitions(store: SimStore, sink: str, wanted: dict[int, Any]) -> None:
-    ranges = {p: e.key_range for journal in store.journals for p, e in journal.entries.items()}
+def _check_order(store: SimStore, sink: str, ranges: Mapping[PartitionId, KeyRange]) -> None:
+    """A key's epochs are committed in their order, whichever partitions of the sink commit them."""
+    reached: dict[PartitionId, int] = {}
+    for partition, epoch in store.order:
+        if partition.operator != sink:
+            continue
+        reached[partition] = epoch
+        for other, further in reached.items():
+            if further > epoch and ranges[other].overlaps(ranges[partition]):
+                raise Violation(f"{partition} committed epoch {epoch} after {other} committed epoch {further}")
+
+
+def _check_partitions(
+    store: SimStore, sink: str, wanted: dict[int, Any], ranges: Mapping[PartitionId, KeyRange]
+) -> None:
     for partition, log in store.history.items():
         if partition.operator == sink:
             for epoch, (_, record) in log:

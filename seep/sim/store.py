@@ -42,6 +42,8 @@ Changes = deque[tuple[float, Undo]]
 class SimStore:
     def __init__(self) -> None:
         self.history: dict[PartitionId, list[tuple[int, Any]]] = {}
+        self.order: list[tuple[PartitionId, int]] = []
+        """Which epoch of which log was appended, one after the other."""
         self.journals: list[Journal] = []
         self.refused = 0
         """Writes of fenced generations that were turned away."""
@@ -182,10 +184,12 @@ class SimStore:
         history = self.history.setdefault(effect.partition, [])
         log.append((effect.epoch, effect.record))
         history.append((effect.epoch, effect.record))
+        self.order.append((effect.partition, effect.epoch))
 
         def undo() -> None:
             log.pop()
             history.pop()
+            self.order.remove((effect.partition, effect.epoch))
 
         return StoreReply(effect.token), undo
 

@@ -20,6 +20,7 @@ def _scales(parts: int, **knobs: Any) -> None:
     demand(not stage.given_up(), f"a Replace was given up although nothing was wrong: {stage.given_up()}")
     live = {name: len(stage.world.controller.journal.live(name)) for name in stage.graph.nodes}
     demand(live == {"s": 2, "a": 1, "out": 2}, f"asked for s 2, a 1, out 2, got {live}")
+    demand(not any(e.base for e in stage.world.controller.journal.live("a")), "what it started from is still kept")
 
 
 @scenario

@@ -23,6 +23,12 @@ def _empty(then: Callable[[Stage], None], parts: int = 1) -> None:
     report = stage.play()
     demand("the store has lost" in report, f"went on: {report!r}")
 
+    def all_know() -> bool:
+        machines = [node.machine for node in stage.world.live_workers()]
+        return all(isinstance(machine, Worker) and machine.desk.journal.stopping == report for machine in machines)
+
+    demand(stage.world.run_until(all_know, stage.world.now_ms + 200.0), "not every worker was told")
+
 
 @scenario
 def emptied_store() -> None:

@@ -49,13 +49,13 @@ def last_frame_lost_before_a_pause() -> None:
 
 @scenario
 def sink_that_is_behind_in_a_hand_over() -> None:
-    """One of two sink partitions hears nothing while they are replaced: what it has not committed is not lost."""
+    """One of two sink partitions hears nothing while they are merged: the new one waits for what it has to commit."""
     stage = Stage(chain(400, starts={"out": 2}))
 
     def cut() -> None:
         stage.cut(stage.host("a/0").name, stage.host("out/1").name, 60.0)
 
     stage.at(55.0, cut)
-    stage.scale(75.0, "out", 3)
+    stage.scale(75.0, "out", 1)
     stage.play_through()
-    demand(len(stage.world.controller.journal.live("out")) == 3, "it was not split")
+    demand(len(stage.world.controller.journal.live("out")) == 1, "they were not merged")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from seep.control.requests import ScaleTo
+from seep.errors import SeepError
 from seep.model.epoch import Moment
-from seep.model.ids import PartitionId
+from seep.model.ids import CONTROLLER, FOREVER, PartitionId
 from seep.partition.contract import Reading
+from seep.partition.source import SourcePartition
 from seep.partition.worker import Worker
 from seep.sim.directed.registry import demand, scenario
 from seep.sim.light import Chained, Item, LightIntake, Windowed
@@ -84,6 +87,72 @@ def split_is_not_felt_downstream() -> None:
     stage.when(starting, hang, every_ms=0.05)
     stage.play_through(watch)
     demand(max(gaps) < 30.0, f"nothing was committed for {max(gaps):.0f} ms")
+
+
+@scenario
+def old_ones_run_on_past_the_switch() -> None:
+    """The controller decides on what it heard last of the old one, which is further by then: it ends where it was
+    told, and goes."""
+    stage = Stage(chain(600))
+    past: list[bool] = []
+
+    def starting() -> bool:
+        return all(stage.find(name) is not None for name in ("a/1", "a/2")) and stage.partition("a/1").running
+
+    def hold() -> None:
+        stage.cut(stage.host("a/0").name, CONTROLLER, 60.0, both=False)
+        stage.cut(stage.host("a/2").name, CONTROLLER, 40.0, both=False)
+        stage.at(12.0, lambda: stage.cut(stage.host("a/1").name, CONTROLLER, 50.0, both=False))
+
+    def watch() -> None:
+        if not past and stage.find("a/0") is not None:
+            old = stage.operator("a/0")
+            if old.entry.last < FOREVER:
+                past.append(old.epoch > old.entry.last + 2)
+
+    stage.scale(60.0, "a", 2)
+    stage.when(starting, hold, every_ms=0.1)
+    stage.play_through(watch)
+    demand(past == [True], "the schedule did not get where it should")
+    demand(PartitionId("a", 0) not in stage.world.controller.journal.entries, "it is still there")
+
+
+@scenario
+def source_that_slept_joins_the_others() -> None:
+    """Two sources: after a sleep of one, its next epoch is the newest that anybody has heard of."""
+    stage = Stage(chain(600, starts={"s": 2}), suspect_ms=1_000.0)
+    stage.at(60.0, lambda: setattr(stage.host("s/1"), "asleep_until", stage.world.now_ms + 120.0))
+    apart: list[int] = []
+
+    def compare() -> None:
+        one, other = stage.partition("s/0"), stage.partition("s/1")
+        assert isinstance(one, SourcePartition)
+        assert isinstance(other, SourcePartition)
+        apart.append(abs(one.epoch - other.epoch))
+
+    stage.at(170.0, compare)
+    stage.at(215.0, compare)
+    stage.play_through()
+    demand(apart[0] > 2, "the schedule did not get where it should")
+    demand(apart[1] <= 2, f"they are {apart[1]} epochs apart")
+
+
+class Failing(Chained):
+    """Cannot go on: what it needs is gone."""
+
+    def fold(self, moment: Moment, items: list[Item]) -> list[Item]:
+        if moment.epoch > 8:
+            raise SeepError("the scale is broken")
+        return super().fold(moment, items)
+
+
+@scenario
+def operator_that_fails_stops_the_flow() -> None:
+    """Its report says who and why."""
+    stage = Stage(chain(300, a=partial(Failing, keys=17)))
+    demand(stage.world.run_until(stage.over, 5_000.0), "no end")
+    report = stage.world.controller.journal.stopping
+    demand("a: the scale is broken" in report, f"stopped with {report!r}")
 
 
 class Fickle(Chained):

@@ -239,6 +239,14 @@ LIVES = (
         scenario="emptied-store",
     ),
     Mutant(
+        "lost-store-told-too-low",
+        "what a controller that was started again says of a lost store is later than all that the workers know",
+        "seep.control.controller",
+        "        self.journal = with_fields(self.journal, term=FOREVER, version=FOREVER, stopping=LOST)",
+        "        self.journal = with_fields(self.journal, version=self.journal.version + 1, stopping=LOST)",
+        scenario="emptied-store-and-a-dead-controller",
+    ),
+    Mutant(
         "first-journal-twice",
         "a controller that finds no journal where there was one writes none",
         CONTROLLER,

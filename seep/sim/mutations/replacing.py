@@ -147,6 +147,7 @@ REPLACE = (
         STEPS,
         "    if min(begun) >= replace.at:",
         "    if max(begun) >= replace.at:",
+        scenario="sink-that-is-behind-in-a-hand-over",
     ),
     Mutant(
         "sink-commits-while-agreeing",
