@@ -15,7 +15,7 @@ from operators.expressions import condition, project, refuse_neighbours
 from operators.rowwise import FlatMapRows, KeepRows, MapRows
 from operators.stateless import UNITS_US, AddTime, EventTime, Keep, MapBatch, Project, Split
 from seep.errors import Misuse
-from seep.flow import keyed
+from seep.flow import keyed, tabled, windowed
 from seep.flow.dataset import TIME, Dataset, expressions_of, known_columns, known_on_error
 from seep.flow.hints import item_schema, row_schema
 from seep.flow.logical import After, Lineage, Merge, Tap, Time, has_union
@@ -179,7 +179,7 @@ class Stream(Dataset):
     def aggregate(self, emit: str = "update", **aggregates: Spec) -> Any:
         """Running aggregates by key: a Table; ``emit="close"``: a Stream, once, at the end of input."""
         with at_place("aggregate"):
-            return keyed.aggregate(self, emit, self._aggregates(aggregates))
+            return windowed.aggregate(self, emit, self._aggregates(aggregates))
 
     def window(
         self,
@@ -193,14 +193,14 @@ class Stream(Dataset):
         with at_place("window"):
             if not isinstance(window, Tumbling):
                 raise Misuse(f"{window!r} is no window; give tumbling('1m')")
-            return keyed.window(self, window, emit, names, self._aggregates(aggregates))
+            return windowed.window(self, window, emit, names, self._aggregates(aggregates))
 
     def table(self, deleted: pl.Expr | None = None) -> Table:
         """The latest row of each key; a row for which `deleted` holds deletes its key."""
         with at_place("table"):
             if deleted is not None:
                 condition(self.schema, deleted)
-            return keyed.table(self, deleted)
+            return tabled.table(self, deleted)
 
     def apply(
         self,

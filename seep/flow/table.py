@@ -11,10 +11,10 @@ from operators.expressions import condition, project
 from operators.stateless import Project
 from seep.errors import Misuse
 from seep.flow.dataset import Dataset, expressions_of
-from seep.flow.keyed import remade
 from seep.flow.logical import After
 from seep.flow.place import at_place
 from seep.flow.stream import Stream, dropping, renaming
+from seep.flow.tabled import remade
 from seep.model.arrow import CHANGE
 
 _STREAM_ONLY = (

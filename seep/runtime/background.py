@@ -1,11 +1,14 @@
 """What blocks (the disk, a sink's outside) happens on background threads; answers come back to the one loop.
 
 Appends to epoch logs hold back the announcement of epochs, so they never wait behind a checkpoint of many megabytes:
-each kind of work has threads of its own.
+each kind of work has threads of its own. Whoever writes checkpoints gives way to everybody else on the machine: nobody
+waits for them, while rows, and partitions that are being restored, are waited for.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -27,8 +30,16 @@ from seep.runtime.numbers import Saved
 from seep.runtime.stores.base import FAILED, Store, StoreEffect
 
 LOG_THREADS = 4
-CHECKPOINT_THREADS = 2
+LOAD_THREADS = 2
+SAVE_THREADS = 1
+SAVE_NICENESS = 10
 PUBLISH_RETRY_SECONDS = 0.5
+
+
+def _give_way() -> None:
+    """This thread runs when nobody else wants to (only Linux has niceness by thread)."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), SAVE_NICENESS)
 
 
 class Background:
@@ -39,7 +50,8 @@ class Background:
         self._wake = wake
         self._answers: deque[StoreReply | Published] = deque()
         self._logs = ThreadPoolExecutor(LOG_THREADS, "seep-log")
-        self._checkpoints = ThreadPoolExecutor(CHECKPOINT_THREADS, "seep-checkpoint")
+        self._loads = ThreadPoolExecutor(LOAD_THREADS, "seep-load")
+        self._saves = ThreadPoolExecutor(SAVE_THREADS, "seep-save", _give_way)
         self._publishing = ThreadPoolExecutor(1, "seep-publish")
         self._closing = threading.Event()
         self.publish_failures = 0
@@ -50,9 +62,12 @@ class Background:
         """Errors that no answer stands for: defects, to be raised in the loop."""
 
     def perform(self, effect: StoreEffect) -> None:
-        large = isinstance(effect, PutCheckpoint | LoadCheckpoints | FindCheckpoint | DropCheckpoints)
-        work = self._put if isinstance(effect, PutCheckpoint) else self._store.perform
-        (self._checkpoints if large else self._logs).submit(self._run, lambda: work(effect))
+        work, pool = self._store.perform, self._logs
+        if isinstance(effect, PutCheckpoint):
+            work, pool = self._put, self._saves
+        elif isinstance(effect, LoadCheckpoints | FindCheckpoint | DropCheckpoints):
+            pool = self._loads
+        pool.submit(self._run, lambda: work(effect))
 
     def publish(self, outlet: Outlet, effect: Publish) -> None:
         """In the order of the calls, each until it works: a sink's outside may be down for a while."""
@@ -70,7 +85,7 @@ class Background:
     def close(self) -> None:
         """Finish what has begun."""
         self._closing.set()
-        for pool in (self._logs, self._checkpoints, self._publishing):
+        for pool in (self._logs, self._loads, self._saves, self._publishing):
             pool.shutdown(wait=True, cancel_futures=pool is self._publishing)
 
     def _run(self, work: Callable[[], StoreReply | Published | None]) -> None:
