@@ -255,7 +255,8 @@ class Driver:
         for name, node in graph.nodes.items():
             if node.kind == "source":
                 fed = self._sources[name] = _Fed(node.make.connector.schema)
-                node = with_fields(node, make=with_fields(node.make, connector=fed))
+                # What is fed first is in the test's hands: nobody waits for a Table to be loaded.
+                node = with_fields(node, make=with_fields(node.make, connector=fed), loads=False, waits=False)
             elif node.kind == "sink":
                 settings = {**(node.settings or {}), "sink": "memory"}
                 node = with_fields(node, make=with_fields(node.make, sink=MemorySink()), settings=settings)

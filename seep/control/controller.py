@@ -239,6 +239,7 @@ class Controller:
         if journal.stopping in ("", DRAIN):
             journal = self._place(journal)
             journal = self._step(journal)
+            journal = planner.open_waiting(self.graph, journal, self._statuses(journal))
             journal = self._retire(journal)
             journal = self._requests(journal)
         self._watch_end()
@@ -256,6 +257,9 @@ class Controller:
         status = self.statuses.get(partition)
         entry = self.journal.entries.get(partition)
         return status if status and entry and status.generation == entry.generation else None
+
+    def _statuses(self, journal: Journal) -> dict[PartitionId, Status]:
+        return {p: s for p in journal.entries if (s := self._status(p))}
 
     def _stop_on_failure(self, journal: Journal) -> Journal:
         for partition, status in self.statuses.items():
@@ -349,7 +353,7 @@ class Controller:
 
     def _step(self, journal: Journal) -> Journal:
         """The next step of every Replace there is."""
-        statuses = {p: s for p in journal.entries if (s := self._status(p))}
+        statuses = self._statuses(journal)
         for replace in journal.replaces:
             waited_ms = self.now_ms - self.since.setdefault(replace.number, self.now_ms)
             late = waited_ms > self.settings.at_most_ms and not replace.handover
@@ -380,8 +384,7 @@ class Controller:
             request = self.requests.popleft()
             if isinstance(request, StopFlow):
                 return with_fields(journal, stopping=request.reason)
-            statuses = {p: s for p in journal.entries if (s := self._status(p))}
-            begun, why = begin_request(self.graph, journal, statuses, request)
+            begun, why = begin_request(self.graph, journal, self._statuses(journal), request)
             if begun is None:
                 self.requests.append(request)
             else:

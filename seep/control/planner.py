@@ -10,12 +10,13 @@ Replace in four changes, each a compare-and-set, each safe to stop after:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace as with_fields
 
 from seep.model.ids import EVERYTHING, FOREVER, Generation, KeyRange, PartitionId
 from seep.partition.contract import Graph
 from seep.protocol.journal import LIVE, SEALED, SHADOW, Entry, Journal, Replace
+from seep.protocol.messages import Status
 
 
 def first_journal(graph: Graph, term: int = 1, after: int = 0) -> Journal:
@@ -28,7 +29,17 @@ def first_journal(graph: Graph, term: int = 1, after: int = 0) -> Journal:
                 partition, key_range, after + 1, FOREVER, LIVE, Generation(term, 0), "", base_epoch=after
             )
     numbers = {node.name: node.start for node in graph.nodes.values()}
-    return Journal(1, term, entries, (), numbers)
+    waits = any(node.waits for node in graph.nodes.values())
+    return Journal(1, term, entries, (), numbers, begins=FOREVER if waits else 0)
+
+
+def open_waiting(graph: Graph, journal: Journal, statuses: Mapping[PartitionId, Status]) -> Journal:
+    """Tables first: once every source that loads one has ended, those that wait begin, in no earlier epoch."""
+    if journal.begins < FOREVER:
+        return journal
+    loading = [e.partition for n in graph.nodes.values() if n.loads for e in journal.of(n.name) if e.last == FOREVER]
+    ends = [statuses[p].epoch for p in loading if p in statuses and statuses[p].ended]
+    return with_fields(journal, begins=max(ends)) if len(ends) == len(loading) else journal
 
 
 def begin(

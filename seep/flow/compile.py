@@ -5,6 +5,7 @@ into ports.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -13,6 +14,7 @@ from seep.flow.build import Flow
 from seep.flow.combining import Sending, sending
 from seep.flow.fused import LogicPlan, Route, Tail, Tails
 from seep.flow.intake import IntakePlan
+from seep.flow.loading import loading_sources
 from seep.flow.logical import After, Chain, Vertex, chains
 from seep.flow.outlet import OutletPlan
 from seep.partition.contract import Edge, Graph, Node
@@ -47,6 +49,11 @@ def compile_flow(flow: Flow) -> Graph:
         names[vertex]: _node(names[vertex], vertex, plans[vertex], ports[vertex], tails_of(names[vertex], ends[vertex]))
         for vertex in flow.vertices
     }
+    for vertex in (loading := loading_sources(flow)):
+        nodes[names[vertex]] = replace(nodes[names[vertex]], loads=True)
+    for name, node in nodes.items():
+        if loading and node.kind == "source" and not node.loads:
+            nodes[name] = replace(node, waits=True)
     order = {name: at for at, name in enumerate(nodes)}
     return Graph(nodes, tuple(sorted(edges, key=lambda edge: (order[edge.source], order[edge.target], edge.port))))
 

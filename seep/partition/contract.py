@@ -136,6 +136,10 @@ class Node:
     minimum: int = 1
     maximum: int = 16
     settings: Mapping[str, Any] | None = None
+    loads: bool = False
+    """A bounded source that fills a Table: whoever waits reads no row before it has ended."""
+    waits: bool = False
+    """A source that waits for those that load."""
 
 
 @dataclass(frozen=True)

@@ -187,10 +187,16 @@ class SourcePartition:
         if self.outputs.size_bytes >= self.desk.settings.buffer_bytes:
             self.desk.count("source_held_by_buffer")
             return
+        epoch = max(self.epoch + 1, self.outputs.highest)
+        begins = self.desk.journal.begins if self.node.waits else 0
         with self._failing():
-            self._cut(max(self.epoch + 1, self.outputs.highest))
+            if begins < FOREVER:
+                self._cut(max(epoch, begins))
+            else:
+                self._cut(epoch, reads=False)
 
-    def _cut(self, epoch: int) -> None:
+    def _cut(self, epoch: int, reads: bool = True) -> None:
+        """``reads=False``: an empty epoch, while Tables are loaded; a source that waits is not idle."""
         settings, wall_ms = self.desk.settings, max(self.desk.wall_ms, self.cut_wall_ms)
         outputs: list[dict[str, Batch]] = []
         rows, left, full = 0, settings.epoch_rows, False
@@ -198,6 +204,9 @@ class SourcePartition:
         for index, (split, known) in enumerate(self.splits.items()):
             known[0] = known[1]
             share = max(1, left // (len(self.splits) - index))
+            if not reads:
+                known[4] = wall_ms
+                continue
             reading = None if known[3] else self.intake.read(split, known[1], None, share, wall_ms)
             if reading is None:
                 continue

@@ -70,6 +70,8 @@ class Journal:
     next_generation: int = 1
     stopping: str = ""
     """Not empty: the flow is being stopped, and why (``stop``, ``drain``, or a failure's report)."""
+    begins: int = 0
+    """The first epoch in which sources that wait for Tables may have rows; FOREVER: these are still being loaded."""
 
     def of(self, operator: str) -> list[Entry]:
         """The operator's entries, by key range, then life."""

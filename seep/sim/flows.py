@@ -27,12 +27,19 @@ class _Builder:
         self.edges: list[Edge] = []
         self.supplies: dict[str, Supply] = {}
         self.splits: dict[str, int] = {}
+        self.loads: set[str] = set()
 
     def node(self, name: str, kind: str, make: Callable[..., object], *inputs: str) -> str:
         self.nodes[name] = (kind, make)
         for port, source in enumerate(inputs):
             self.edges.append(Edge(f"{source}>{name}", source, name, port))
         return name
+
+    def loading(self, name: str) -> str:
+        """A source of a fixed number of rows, for which the others wait."""
+        intake = partial(LightIntake, self.random.randrange(1000), 2, self.random.choice((0, 3, 30)), 40)
+        self.loads.add(name)
+        return self.node(name, "source", intake)
 
     def source(self, name: str) -> str:
         splits = self.splits[name] = self.random.choice((1, 2, 3))
@@ -52,7 +59,8 @@ class _Builder:
             routes = {e.name: local if self.nodes[e.target][0] == "sink" else by_key for e in targets}
             made = make if kind == "sink" else partial(make, routes=routes)
             start = 1 if kind == "sink" else self.random.choice((1, 1, 2))
-            nodes[name] = Node(name, kind, made, start=start)
+            waits = bool(self.loads) and kind == "source" and name not in self.loads
+            nodes[name] = Node(name, kind, made, start=start, loads=name in self.loads, waits=waits)
         return Graph(nodes, tuple(self.edges))
 
 
@@ -61,7 +69,7 @@ def draw_flow(random: Random) -> DrawnFlow:
     b = _Builder(random)
     keys = random.choice((3, 17, 60))
     chained = partial(Chained, keys=keys)
-    shape = random.choice(("chain", "rekey", "two-inputs", "diamond", "windows", "timers"))
+    shape = random.choice(("chain", "rekey", "two-inputs", "diamond", "windows", "timers", "tables"))
     if shape == "chain":
         b.sink("out", b.node("a", "operator", chained, b.source("s")))
     elif shape == "rekey":
@@ -69,6 +77,8 @@ def draw_flow(random: Random) -> DrawnFlow:
         b.sink("out", b.node("b", "operator", chained, a))
     elif shape == "two-inputs":
         b.sink("out", b.node("a", "operator", chained, b.source("s"), b.source("t")))
+    elif shape == "tables":
+        b.sink("out", b.node("a", "operator", chained, b.loading("t"), b.source("s")))
     elif shape == "diamond":
         s = b.source("s")
         a, c = b.node("a", "operator", chained, s), b.node("b", "operator", Timed, s)

@@ -14,7 +14,7 @@ import msgpack
 
 from seep.model.epoch import Moment
 from seep.model.ids import BEGINNING, BUCKETS, FOREVER, KeyRange, PartitionId
-from seep.partition.contract import Graph
+from seep.partition.contract import Graph, Node
 from seep.protocol.journal import SHADOW, Journal, tiles
 from seep.sim.store import SimStore
 
@@ -50,8 +50,22 @@ def check_sources(graph: Graph, store: SimStore, complete: bool = True) -> None:
                 if (at.get(split) or 0) != (start or 0):
                     raise Violation(f"{node.name}: split {split} epoch {epoch} starts at {start}, not {at.get(split)}")
                 at[split] = end
+        _check_tables_first(graph, store, node, cuts)
         if complete and any((at.get(split) or 0) != intake.end(split) for split in range(intake.splits)):
             raise Violation(f"{node.name}: not all rows were read: {at}")
+
+
+def _check_tables_first(graph: Graph, store: SimStore, node: Node, cuts: dict[int, dict[int, list[Any]]]) -> None:
+    """A source that waits has no row before the last one of those that load."""
+    loading = [other.name for other in graph.nodes.values() if other.loads and node.waits]
+    loaded = max((epoch for name in loading for epoch in _filled(source_cuts(graph, store, name))), default=0)
+    begins = min(_filled(cuts), default=FOREVER)
+    if begins < loaded:
+        raise Violation(f"{node.name} has rows in epoch {begins}, and Tables are loaded up to epoch {loaded}")
+
+
+def _filled(cuts: dict[int, dict[int, list[Any]]]) -> list[int]:
+    return [epoch for epoch, splits in cuts.items() if any(start != end for start, end, *_ in splits.values())]
 
 
 def expected(graph: Graph, store: SimStore) -> dict[str, dict[int, Any]]:
