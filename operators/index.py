@@ -25,8 +25,16 @@ _FIRST_SLOTS = 64
 _PLACES = 4
 """Places in the table for each slot. Many are free, so most searches end at the first: the next one could not be
 foreseen by the processor."""
+_MOVED_AT_ONCE = 4
+"""While the table is exchanged for a larger one, so many entries move for each row that is looked up."""
+_MUCH = 1 << 20
+_ROOM = 64
+"""Arrays of this length and more get so much more room than was asked for. It costs nothing before it is used."""
 _ROWS_AT_ONCE = 32_768
 """A batch is searched in stretches whose words stay in the processor's cache."""
+
+
+_BY_SLOT = ("times", "buckets", "live", "_entries", "_starts", "_lengths", "_dirty", "_saved", "_free", "_waiting")
 
 
 class Found(NamedTuple):
@@ -55,9 +63,16 @@ class KeyIndex:
         self._dirty = np.zeros(self.capacity, np.bool_)
         self._saved = np.zeros(self.capacity, np.bool_)
         self._free = np.zeros(self.capacity, np.int64)
-        self._table = np.full(_PLACES * self.capacity, -1, np.int32)
+        self._table = np.zeros(_PLACES * self.capacity, np.int32)
+        self._left: npt.NDArray[np.int32] | None = None
+        """The smaller table before, while entries move out of it, ..."""
+        self._waiting = np.zeros(self.capacity, np.bool_)
+        """... those that have not moved yet, ..."""
+        self._moved = 0
+        """... and the slot up to which they have."""
         self._arena = np.zeros(4 * self.capacity, np.uint64)
         self._counters = np.zeros(6, np.int64)
+        self._counters[kernel.HIGH_SLOT] = 1  # a place in the table that holds 0 is free
         self._stamp = 0
         self._scratch = (np.empty(0, np.int64), np.empty(0, np.int64))
         """Lists of slots while a search goes on; kept, since fresh memory costs more than writing them."""
@@ -97,28 +112,47 @@ class KeyIndex:
 
     def _make_words(self, words: int) -> None:
         counters = self._counters
-        if counters[kernel.ARENA] + words > len(self._arena):
+        used, garbage = int(counters[kernel.ARENA]), int(counters[kernel.GARBAGE])
+        if used + words <= len(self._arena):
+            return
+        if 4 * garbage < used:
+            self._arena = grown(self._arena, 2 * (used + words))
+        else:
             live = np.flatnonzero(self.live)
-            needed = int(counters[kernel.ARENA] - counters[kernel.GARBAGE]) + words
+            needed = used - garbage + words
             arena = np.zeros(max(2 * needed, 4 * _FIRST_SLOTS), np.uint64)
             counters[kernel.ARENA] = kernel.move_words(live, self._starts, self._lengths, self._arena, arena)
             counters[kernel.GARBAGE] = 0
             self._arena = arena
 
     def _widen(self, capacity: int) -> None:
+        """Twice the room, without a pause: arrays grow in place once they are large, and the entries move to the new
+        table little by little, with the searches to come."""
+        self._move_on(self.numbers)
         self.capacity = capacity
-        for name in ("times", "buckets", "live", "_entries", "_starts", "_lengths", "_dirty", "_saved", "_free"):
+        for name in (*_BY_SLOT, "_stamps"):
             setattr(self, name, grown(getattr(self, name), self.capacity))
-        self._stamps = grown(self._stamps, self.capacity)
-        self._table = np.full(_PLACES * self.capacity, -1, np.int32)
-        kernel.rebuild(self._table, self._entries, self.live)
+        self._left, self._moved = self._table, 0
+        self._waiting[: self.numbers] = self.live[: self.numbers]
+        self._table = np.zeros(_PLACES * self.capacity, np.int32)
+
+    def _move_on(self, slots: int) -> None:
+        """So many slots further."""
+        if self._left is not None:
+            first, self._moved = self._moved, min(self.numbers, self._moved + slots)
+            self._move(np.arange(first, self._moved))
+            if self._moved == self.numbers:
+                self._left = None
+
+    def _move(self, slots: Slots) -> None:
+        kernel.move_entries(slots, self._table, self._entries, self._waiting)
 
     def remove(self, slots: Slots) -> None:
         """Forget these entries; the next increment says that they are gone, if a snapshot ever held them."""
         saved = slots[self._saved[slots]]
         if len(saved):
             self._gone.append((self.buckets[saved], self.identities(saved)))
-        kernel.remove(slots, self._table, self._entries, self._lengths, self._free, self._counters)
+        kernel.remove(slots, self._table, self._entries, self._waiting, self._lengths, self._free, self._counters)
         self.live[slots] = False
         self._dirty[slots] = False
 
@@ -208,8 +242,10 @@ class _Search:
     def add(self, low: int, form: Rows, times: npt.NDArray[np.int64] | None) -> None:
         index, given = self._index, _NO_TIMES if times is None else times
         slots = self._slots[low : low + len(form.offsets) - 1]
-        where = (index._table, index._arena, index._entries, index._starts, index._lengths, index.times)
-        if lookup.look_up(form.offsets, form.words, given, *where, slots):
+        where = (index._arena, index._entries, index._starts, index._lengths, index.times)
+        if self._missing(
+            slots, lambda table, found: lookup.look_up(form.offsets, form.words, given, table, *where, found)
+        ):
             self._insert(
                 slots,
                 lambda at: kernel.insert(at, form.offsets, form.words, given, *self._memory(slots)),
@@ -222,14 +258,29 @@ class _Search:
         index, given = self._index, _NO_TIMES if times is None else times
         slots = self._slots[low : low + len(shape.array)]
         text = (shape.starts, shape.values, np.uint64(shape.tag << 56), shape.validity, shape.bit, given)
-        where = (index._table, index._arena, index._entries, index._starts, index.times)
-        if lookup.look_up_text(*text, *where, slots):
+        where = (index._arena, index._entries, index._starts, index.times)
+        if self._missing(slots, lambda table, found: lookup.look_up_text(*text, table, *where, found)):
             self._insert(
                 slots,
                 lambda at: kernel.insert_text(at, *text, *self._memory(slots)),
                 lambda at: 1 + (len(shape.array[at].as_buffer() or b"") + 7) // 8,
             )
         self._touch(slots)
+
+    def _missing(self, slots: Slots, look_up: Callable[[Any, Slots], int]) -> int:
+        """Find the slots of known keys; answers how many rows have none."""
+        index = self._index
+        missing = look_up(index._table, slots)
+        if missing and index._left is not None:
+            # What has not moved yet is found where it was. (What was removed since it moved is found there, too.)
+            before = np.empty_like(slots)
+            look_up(index._left, before)
+            known = (slots < 0) & (before > 0)
+            known[known] = index._waiting[before[known]]
+            slots[known] = before[known]
+            missing -= int(known.sum())
+        index._move_on(_MOVED_AT_ONCE * len(slots))
+        return missing
 
     def _insert(self, slots: Slots, insert: Callable[[int], int], words: Callable[[int], int]) -> None:
         """Enter the missing keys, making room whenever there is none for the ``words`` of a row."""
@@ -242,6 +293,8 @@ class _Search:
             index._stamps[fresh] = -1
             if at < len(slots):
                 index._make_room(words(at))
+                # Whatever this search has entered must be met by its other rows, in whichever table they look.
+                index._move(self._fresh[: index._counters[kernel.FRESH]])
 
     def _touch(self, slots: Slots) -> None:
         index = self._index
@@ -291,8 +344,15 @@ def identity_rows(keys: pa.Array, timed: bool) -> tuple[Rows, npt.NDArray[np.int
 
 
 def grown(array: Any, capacity: int) -> Any:
-    """A copy with room for ``capacity`` entries, zero beyond the old ones."""
-    result = np.zeros(capacity, array.dtype)
+    """The array with room for ``capacity`` entries, zero beyond the old ones.
+
+    A large one is copied seldom: it is the front of a much larger one, whose memory the system gives when it is first
+    written to. The array given must not be written to any more.
+    """
+    room = array.base
+    if room is not None and room.dtype == array.dtype and len(room) >= max(capacity, _MUCH * _ROOM):
+        return room[:capacity]
+    result = np.zeros(capacity * _ROOM if capacity >= _MUCH else capacity, array.dtype)[:capacity]
     result[: len(array)] = array
     return result
 

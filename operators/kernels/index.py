@@ -103,13 +103,13 @@ def insert(
         digest = digest_of_words(time, words, start, length)
         at = (digest >> np.uint64(20)) & mask
         slot = np.int64(table[at])
-        while slot >= 0:
+        while slot > 0:
             if entries[slot] == digest and lengths[slot] == length and entry_times[slot] == time:
                 if differing_words(arena, starts[slot], words, start, length) == 0:
                     break
             at = (at + ONE) & mask
             slot = np.int64(table[at])
-        if slot < 0:
+        if slot == 0:
             slot = _enter(
                 at, digest, time, length, table, arena, entries, starts, lengths, entry_times, free, fresh, counters
             )
@@ -162,13 +162,13 @@ def insert_text(
         digest = digest_of_text(time, header, address, size)
         at = (digest >> np.uint64(20)) & mask
         slot = np.int64(table[at])
-        while slot >= 0:
+        while slot > 0:
             if entries[slot] == digest and entry_times[slot] == time:
                 if differing_text(arena, starts[slot], header, address, size) == 0:
                     break
             at = (at + ONE) & mask
             slot = np.int64(table[at])
-        if slot < 0:
+        if slot == 0:
             length = 1 + ((size + 7) >> 3)
             slot = _enter(
                 at, digest, time, length, table, arena, entries, starts, lengths, entry_times, free, fresh, counters
@@ -187,22 +187,32 @@ def insert_text(
 
 
 @compiled
-def rebuild(table: Any, entries: Any, live: Any) -> None:
-    """Fill an empty table with every live entry."""
+def move_entries(slots: Any, table: Any, entries: Any, waiting: Any) -> None:
+    """Enter those of the slots that still wait for it into a new table."""
     mask = np.uint64(table.shape[0] - 1)
-    for slot in range(live.shape[0]):
-        if live[slot]:
+    for position in range(slots.shape[0]):
+        slot = slots[position]
+        if waiting[slot]:
+            waiting[slot] = False
             at = (entries[slot] >> np.uint64(20)) & mask
-            while table[at] >= 0:
+            while table[at] > 0:
                 at = (at + np.uint64(1)) & mask
             table[at] = slot
 
 
 @compiled
-def remove(slots: Any, table: Any, entries: Any, lengths: Any, free: Any, counters: Any) -> None:
+def remove(slots: Any, table: Any, entries: Any, waiting: Any, lengths: Any, free: Any, counters: Any) -> None:
     mask = np.uint64(table.shape[0] - 1)
     for position in range(slots.shape[0]):
         slot = slots[position]
+        free[counters[FREE]] = slot
+        counters[FREE] += 1
+        counters[LIVE] -= 1
+        counters[GARBAGE] += lengths[slot]
+        if waiting[slot]:
+            # Only the table that is being left has it.
+            waiting[slot] = False
+            continue
         hole = (entries[slot] >> np.uint64(20)) & mask
         while table[hole] != slot:
             hole = (hole + np.uint64(1)) & mask
@@ -210,18 +220,14 @@ def remove(slots: Any, table: Any, entries: Any, lengths: Any, free: Any, counte
         while True:
             probe = (probe + np.uint64(1)) & mask
             other = table[probe]
-            if other < 0:
+            if other == 0:
                 break
             home = (entries[other] >> np.uint64(20)) & mask
             # Move it back unless its home lies cyclically in (hole, probe].
             if ((probe - home) & mask) >= ((probe - hole) & mask):
                 table[hole] = other
                 hole = probe
-        table[hole] = -1
-        free[counters[FREE]] = slot
-        counters[FREE] += 1
-        counters[LIVE] -= 1
-        counters[GARBAGE] += lengths[slot]
+        table[hole] = 0
 
 
 @compiled

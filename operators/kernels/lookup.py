@@ -85,7 +85,8 @@ def look_up(
     entry_times: Any,
     slots: Any,
 ) -> Any:
-    """The slot of each row, or -1; answers how many have none."""
+    """The slot of each row, or -1; answers how many have none. (A free place of the table holds 0, which is nobody's
+    slot: fresh memory is an empty table.)"""
     mask = np.uint64(table.shape[0] - 1)
     timed = times.shape[0] > 0
     missing = 0
@@ -98,7 +99,7 @@ def look_up(
             digest = stirred(digest, words[start + word])
         at = (digest >> np.uint64(20)) & mask
         slot = table[at]
-        while slot >= 0:
+        while slot > 0:
             known = np.uint64(slot)
             if entries[known] == digest and np.uint64(lengths[known]) == length:
                 begin = np.uint64(starts[known])
@@ -109,8 +110,8 @@ def look_up(
                     break
             at = (at + ONE) & mask
             slot = table[at]
-        slots[row] = slot
-        missing += slot < 0
+        slots[row] = slot - (slot == 0)
+        missing += slot == 0
     return missing
 
 
@@ -153,7 +154,7 @@ def look_up_text(
             digest = stirred(digest, tail)
         at = (digest >> np.uint64(20)) & mask
         slot = table[at]
-        while slot >= 0:
+        while slot > 0:
             known = np.uint64(slot)
             if entries[known] == digest:
                 begin = np.uint64(starts[known])
@@ -168,8 +169,8 @@ def look_up_text(
                         break
             at = (at + ONE) & mask
             slot = table[at]
-        slots[row] = slot
-        missing += slot < 0
+        slots[row] = slot - (slot == 0)
+        missing += slot == 0
     return missing
 
 

@@ -62,3 +62,24 @@ def test_identities_come_back_from_any_slice() -> None:
     expected = encode([pa.array(["longer than a word", None])], 2)
     assert rows.offsets.tolist() == expected.offsets.tolist()
     assert rows.words.tolist() == expected.words.tolist()
+
+
+def test_entries_that_have_not_moved_to_the_larger_table_are_found_and_removed() -> None:
+    """A dict is the reference: keys come, go and come again while the table is being exchanged, again and again."""
+    random, index = np.random.default_rng(7), KeyIndex([pa.int64()], timed=False)
+    known: dict[int, int] = {}
+    exchanging = 0
+    for _ in range(400):
+        keys = random.integers(0, 60_000, 300)
+        found = index.find([pa.array(keys)], len(keys))
+        fresh = set(found.fresh.tolist())
+        for key, slot in zip(keys.tolist(), found.slots.tolist(), strict=True):
+            assert known.setdefault(key, slot) == slot
+            assert (slot in fresh) or index.live[slot]
+        exchanging += index._left is not None
+        gone = random.choice(list(known), 60, replace=False).tolist()
+        index.remove(np.array([known.pop(key) for key in gone], np.int64))
+    assert len(index) == len(known)
+    assert exchanging > 20
+    everything = index.all()
+    assert sorted(index.keys(everything)[0].to_pylist()) == sorted(known)
