@@ -14,11 +14,13 @@ from operators.apply import Operator
 from operators.expressions import condition, project, refuse_neighbours
 from operators.rowwise import FlatMapRows, KeepRows, MapRows
 from operators.stateless import UNITS_US, AddTime, EventTime, Keep, MapBatch, Project, Split
+from operators.step import DEAD_LETTERS
 from seep.errors import Misuse
-from seep.flow import keyed, tabled, windowed
+from seep.flow import grouped, keyed, tabled, windowed
 from seep.flow.dataset import TIME, Dataset, expressions_of, known_columns, known_on_error
+from seep.flow.grouping import Local, Shuffle, ToOne
 from seep.flow.hints import item_schema, row_schema
-from seep.flow.logical import After, Lineage, Merge, Tap, Time, has_union
+from seep.flow.logical import After, Lineage, Merge, Stage, Tap, Time, has_union
 from seep.flow.place import at_place
 from seep.flow.windows import Tumbling
 from seep.model.duration import microseconds
@@ -153,6 +155,36 @@ class Stream(Dataset):
             check_keys(self.schema, columns)
             return Stream(self.flow, self.lineage, self.schema, columns, self.time)
 
+    def shuffle(self) -> Stream:
+        """Rows are spread evenly; what follows runs where they are sent, and has no key."""
+        with at_place("shuffle"):
+            return self._sent(grouped.grouped(self, "shuffle", Shuffle()))
+
+    def to_one(self) -> Stream:
+        """All rows go to one place."""
+        with at_place("to_one"):
+            return self._sent(grouped.grouped(self, "to_one", ToOne()))
+
+    def local(self) -> Stream:
+        """Rows stay in their bucket; what follows runs in a node of its own, which can be scaled."""
+        with at_place("local"):
+            return self._sent(grouped.grouped(self, "local", Local()))
+
+    def route(self, fn: Callable[[Any], Any], on_error: str = "dead_letter") -> Stream:
+        """``fn(row)`` gives a key value; rows with equal values go to one place."""
+        with at_place("route"):
+            known_on_error(on_error)
+            tap, stage = grouped.routed(self, fn, on_error)
+            return Routed(self, tap, stage)
+
+    def two_choices(self) -> Stream:
+        """Each key has two places, and a row goes to the one with less to do: for aggregates over skewed keys."""
+        with at_place("two_choices"):
+            return self._sent(grouped.halved(self), self.keys)
+
+    def _sent(self, tap: Tap, keys: tuple[str, ...] | None = None) -> Stream:
+        return Stream(self.flow, tap, self.schema, keys, self.time)
+
     def event_time(
         self, column: str | tuple[str, str], lateness: str | timedelta = "0s", idle: str | timedelta | None = None
     ) -> Stream:
@@ -244,6 +276,19 @@ class Stream(Dataset):
         schema = self.schema.append(pa.field(TIME, TIMESTAMP))
         step = AddTime("time", time.column, time.unit, time.offset_us, schema)
         return Stream(self.flow, self._stage("time", step), schema, self.keys, time), TIME
+
+
+class Routed(Stream):
+    """What `route` gives: its dead letters are those of the function."""
+
+    def __init__(self, stream: Stream, tap: Tap, stage: Stage) -> None:
+        super().__init__(stream.flow, tap, stream.schema, None, stream.time)
+        self._function = stage
+
+    @property
+    def errors(self) -> Stream:
+        """The rows for which the function raised, or gave no key value."""
+        return Stream(self.flow, After(self._function, "errors"), DEAD_LETTERS)
 
 
 class Applied(Stream):
