@@ -125,5 +125,5 @@ def _node(
     elif vertex.kind == "sink":
         make = OutletPlan(name, vertex.make, settings["schema"])
     else:
-        make = LogicPlan(name, plan.make, ports, tails, plan.combine, plan.reason, groupings)
+        make = LogicPlan(name, plan.make, ports, tails, plan.combine, plan.reason, groupings, plan.unread)
     return Node(name, vertex.kind, make, vertex.start, vertex.minimum, vertex.maximum, settings)

@@ -183,7 +183,9 @@ class LogicPlan:
     reason: str = ""
     """Why they do not, where they could be asked to."""
     groupings: tuple[Grouping, ...] = ()
-    """How rows come in, by port."""
+    """How rows come in, by input."""
+    unread: tuple[str, ...] = ()
+    """Columns of the rows that do not travel."""
 
     def __call__(self) -> FusedLogic:
         return FusedLogic(self.name, self.head(self.name, self.ports), self.tails)

@@ -11,8 +11,10 @@ import pyarrow as pa
 import pytest
 
 import seep
+from operators.combine import worth_folding
 from seep.errors import Misuse
 from seep.flow.compile import compile_flow
+from seep.flow.explain import explain, lines
 from seep.flow.grouping import Shuffle, TwoChoices
 from seep.model.arrow import ArrowBatch
 from seep.model.keyspace import buckets_of
@@ -230,3 +232,44 @@ def test_kills_and_scaling_do_not_show(name: str) -> None:
     driver.close()
     assert sorted(row["x"] for row in driver.output("rows")) == list(range(60))
     driver.assert_exactly_once()
+
+
+def test_one_hot_key_among_unique_ones_is_folded() -> None:
+    unique = [f"k{i}" for i in range(4000)]
+    hot = [*unique[:3700], *["hot"] * 300]
+    for columns in (["k"], ["k", "y"]):
+        batches = [pa.record_batch({"k": keys, "y": [1] * 4000}) for keys in (unique, hot)]
+        assert [worth_folding(batch, columns) for batch in batches] == [False, True]
+    few = pa.record_batch({"k": ["hot"] * 9 + unique[:20]})
+    assert not worth_folding(few, ["k"])
+
+
+def test_the_plan_says_how_rows_are_sent_and_what_runs_where() -> None:
+    flow, rows = flow_of([{"k": "a", "x": 1, "unread": "u"}])
+    rows.key_by("k").two_choices().aggregate(n=seep.total("x")).named("sum").collect("sums")
+    rows.shuffle().filter(pl.col("x") > 0).key_by("k").table().named("latest").collect("rows")
+    rows.route(lambda row: row.x).collect("routed")
+    said = {entry["node"]: list(lines(entry)) for entry in explain(compile_flow(flow))}
+    assert said["two_choices-k"][1:] == ["  rows of in are sent by key (k), each key to the less loaded of two places"]
+    assert said["sum"][1:] == [
+        "  rows of two_choices-k are sent by key (k)",
+        "  rows are folded before they travel, by two_choices-k: its aggregates merge exactly in any grouping",
+        "  hot keys: folded at the sender, to one part for each sender, epoch and window",
+        "  columns left behind, since nobody reads them: unread",
+    ]
+    assert said["shuffle"][1:] == [
+        "  rows of in are sent evenly, by origin and position",
+        "  runs filter itself, since it needs no state",
+    ]
+    assert said["latest"][2] == (
+        "  hot keys: all rows of a key go to one place, since table takes a key's rows one after the other"
+    )
+    assert said["routed"][1] == "  rows of in are sent by the value of route's function"
+    assert said["in"][1:] == ["  runs route itself, since it needs no state"]
+
+
+@pytest.mark.parametrize("name", GROUPINGS)
+def test_the_loops_can_be_loaded_ahead(name: str) -> None:
+    flow, rows = flow_of()
+    GROUPINGS[name](rows).named("there").collect("out")
+    compile_flow(flow).nodes["there"].make.warm()
