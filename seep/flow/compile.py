@@ -45,7 +45,7 @@ def compile_flow(flow: Flow) -> Graph:
                 refuse_halved(vertex, given, found, plan.reason)
             for way in found:
                 sender, target, port = names[way.tap.vertex], names[vertex], len(numbers)
-                edge = Edge(f"{sender}->{target}:{port}", sender, target, port)
+                edge = Edge(f"{sender}->{target}:{port}", sender, target, port, given.broadcast)
                 edges.append(edge)
                 ends[way.tap.vertex].append((way, Route(edge.name, groupings[vertex][number], schema, plan.combine)))
                 numbers.append(number)
@@ -111,6 +111,7 @@ def _node(
     groupings: tuple[Grouping, ...],
     tails: Tails,
 ) -> Node:
+    replicated = frozenset(port for port, number in enumerate(ports) if vertex.inputs[number].broadcast)
     make: Any
     settings = {"verb": vertex.verb, **vertex.settings}
     if vertex.kind == "source":
@@ -125,5 +126,5 @@ def _node(
     elif vertex.kind == "sink":
         make = OutletPlan(name, vertex.make, settings["schema"])
     else:
-        make = LogicPlan(name, plan.make, ports, tails, plan.combine, plan.reason, groupings, plan.unread)
+        make = LogicPlan(name, plan.make, ports, tails, plan.combine, plan.reason, groupings, plan.unread, replicated)
     return Node(name, vertex.kind, make, vertex.start, vertex.minimum, vertex.maximum, settings)

@@ -8,7 +8,7 @@ from typing import Any
 
 from seep.flow.fused import LogicPlan, Route, Tail, Tails
 from seep.flow.grouping import ByKey
-from seep.partition.contract import Graph, Node
+from seep.partition.contract import Edge, Graph, Node
 
 _MERGES = "its aggregates merge exactly in any grouping"
 
@@ -25,9 +25,9 @@ def explain(graph: Graph) -> list[dict[str, Any]]:
             entry["fused"] = steps
         inputs = graph.inputs(name)
         if inputs:
-            entry["inputs"] = [{"from": e.source, "sent": routes[e.name].grouping.describe()} for e in inputs]
+            entry["inputs"] = [{"from": e.source, "sent": _sent(e, routes[e.name])} for e in inputs]
         if isinstance(node.make, LogicPlan):
-            keyed = any(isinstance(routes[e.name].grouping, ByKey) for e in inputs)
+            keyed = any(isinstance(routes[e.name].grouping, ByKey) for e in inputs if not e.broadcast)
             entry |= _folding(node.make, entry["verb"], keyed, sorted({e.source for e in inputs}))
         found.append(entry)
     return found
@@ -46,6 +46,10 @@ def _folding(plan: LogicPlan, verb: str, keyed: bool, senders: list[str]) -> dic
         why = "its rows cannot be folded" if plan.reason else f"{verb} takes a key's rows one after the other"
         found["hot_keys"] = f"all rows of a key go to one place, since {why}"
     return found
+
+
+def _sent(edge: Edge, route: Route) -> str:
+    return "to every partition" if edge.broadcast else route.grouping.describe()
 
 
 def _tails(node: Node) -> Tails:

@@ -124,14 +124,16 @@ class Runner:
 class FusedLogic:
     """An operator with its tails: what a partition runs (`seep.partition.contract.Logic`)."""
 
-    def __init__(self, name: str, head: Any, tails: Tails) -> None:
+    def __init__(self, name: str, head: Any, tails: Tails, replicated: frozenset[int] = frozenset()) -> None:
         self.head = head
+        self.replicated = replicated
         self.runner = Runner(name, tails)
         self._tally = Tally()
 
     def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
         for port, batch in inputs:
-            self._tally.add(f"{IN}{port}", batch.buckets, batch.weights)
+            if port not in self.replicated:
+                self._tally.add(f"{IN}{port}", batch.buckets, batch.weights)
         outputs = self.head.take(moment, inputs)
         site = Site(self.runner.name, moment.epoch, self._tally)
         errors = outputs.get("errors")
@@ -186,9 +188,11 @@ class LogicPlan:
     """How rows come in, by input."""
     unread: tuple[str, ...] = ()
     """Columns of the rows that do not travel."""
+    replicated: frozenset[int] = frozenset()
+    """Ports whose rows every partition gets."""
 
     def __call__(self) -> FusedLogic:
-        return FusedLogic(self.name, self.head(self.name, self.ports), self.tails)
+        return FusedLogic(self.name, self.head(self.name, self.ports), self.tails, self.replicated)
 
     def warm(self) -> None:
         """Load the compiled loops of a ready operator by two made-up rows, so that the first real ones do not wait.

@@ -95,6 +95,8 @@ class Input:
     schema: pa.Schema
     grouping: Grouping | None = None
     """Neither of the two."""
+    broadcast: bool = False
+    """Every partition gets every row."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -182,6 +182,14 @@ class Stream(Dataset):
         with at_place("two_choices"):
             return self._sent(grouped.halved(self), self.keys)
 
+    def broadcast(self) -> Broadcast:
+        """A further input of `apply` whose rows every partition gets: ``ctx.broadcast(port)`` is its latest row of each
+        key, as of this epoch."""
+        with at_place("broadcast"):
+            if self.keys is None:
+                raise Misuse("broadcast keeps the latest row of each key; call key_by(..) before it")
+            return Broadcast(self, self.keys)
+
     def _sent(self, tap: Tap, keys: tuple[str, ...] | None = None) -> Stream:
         return Stream(self.flow, tap, self.schema, keys, self.time)
 
@@ -237,7 +245,7 @@ class Stream(Dataset):
     def apply(
         self,
         operator: Operator | type[Operator],
-        *others: Stream,
+        *others: Stream | Broadcast,
         out: Any,
         every: str | timedelta | None = None,
         outs: dict[str, Any] | None = None,
@@ -247,7 +255,7 @@ class Stream(Dataset):
         with at_place("apply"):
             known_on_error(on_error)
             for other in others:
-                if not isinstance(other, Stream):
+                if not isinstance(other, Stream | Broadcast):
                     raise Misuse(f"{other!r} is no Stream; of a Table take .changes()")
                 self._same_flow(other)
             return keyed.apply(self, operator, others, out, every, outs or {}, on_error)
@@ -262,7 +270,7 @@ class Stream(Dataset):
                 refuse_neighbours(spec.column, self.schema)
         return aggregates
 
-    def _same_flow(self, other: Stream) -> None:
+    def _same_flow(self, other: Stream | Broadcast) -> None:
         if other.flow is not self.flow:
             raise Misuse(f"the streams belong to two flows, {self.flow.name!r} and {other.flow.name!r}")
 
@@ -276,6 +284,22 @@ class Stream(Dataset):
         schema = self.schema.append(pa.field(TIME, TIMESTAMP))
         step = AddTime("time", time.column, time.unit, time.offset_us, schema)
         return Stream(self.flow, self._stage("time", step), schema, self.keys, time), TIME
+
+
+class Broadcast:
+    """What `broadcast` gives: an input, and nothing by itself."""
+
+    def __init__(self, stream: Stream, keys: tuple[str, ...]) -> None:
+        self.flow = stream.flow
+        self.lineage = stream.lineage
+        self.schema = stream.schema
+        self.keys = keys
+
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(Stream, name) and not name.startswith("_"):
+            with at_place(name):
+                raise Misuse("a broadcast stream is only a further input of apply; it emits nothing by itself")
+        raise AttributeError(f"a broadcast stream has no {name!r}")
 
 
 class Routed(Stream):

@@ -34,6 +34,7 @@ _STREAM_ONLY = (
     "local",
     "route",
     "two_choices",
+    "broadcast",
 )
 
 
