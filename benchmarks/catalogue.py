@@ -15,6 +15,7 @@ MODULES = {
     "overhead": "benchmarks.overhead",
     "recovery": "benchmarks.recovery",
     "rescale": "benchmarks.rescale",
+    "skew": "benchmarks.skew",
     "zombie": "benchmarks.zombie",
 }
 WORST = frozenset({"lost", "duplicated", "reordered", "wrong"})

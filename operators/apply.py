@@ -1,8 +1,9 @@
 """A user's operator: code that runs per key, with managed state, timers and ticks.
 
-Nothing is called per partition, so parallelism never shows. One epoch goes: forget what has expired, rows in
-canonical order, due timers, ticks, `on_epoch` for every key that rows or timers touched, timers that these have made
-due. A call that raises leaves its key, its timers and the output as they were before it, and becomes a dead letter.
+Nothing is called per partition, so parallelism never shows. One epoch goes: forget what has expired, take in what is
+broadcast, rows in canonical order, due timers, ticks, `on_epoch` for every key that rows or timers touched, timers that
+these have made due. A call that raises leaves its key, its timers and the output as they were before it, and becomes a
+dead letter.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import pyarrow as pa
 
 from operators.context import Context, Entry, moment_of
 from operators.keyed import KeyedEntries
+from operators.replica import Replica
 from operators.rowwise import record_of_results, rows_in
 from operators.states import Declared
 from operators.step import DEAD_LETTERS, Failure, Site, dead_letters, describe, halving, row_text
 from operators.tally import Tally
 from seep.errors import Misuse
-from seep.model.arrow import ArrowBatch, ArrowState
+from seep.model.arrow import REPLICATED, ArrowBatch, ArrowState
 from seep.model.epoch import Moment
 from seep.model.ids import FOREVER
 from seep.model.keyform import encode
@@ -81,10 +83,13 @@ class Apply:
     on_error: str = "dead_letter"
     ports: tuple[int, ...] = ()
     """Physical port -> the input it belongs to (a union brings several ports to one input). Empty: as they are."""
+    broadcast: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """The inputs that every partition gets whole, with their key columns."""
     _tally: Tally = field(default_factory=Tally)
 
     def __post_init__(self) -> None:
-        self._context = Context(self.name, list(self.outputs))
+        self._replicas = {port: Replica(keys, self.inputs[port]) for port, keys in self.broadcast.items()}
+        self._context = Context(self.name, list(self.outputs), self._replicas)
         self._entries = KeyedEntries(states_of(self.operator), self.keys[0] if self.keys is not None else ())
         self._letters: list[tuple[int, str, str, str]] = []
         self._has_timers = overrides(self.operator, "on_timer")
@@ -99,7 +104,11 @@ class Apply:
         context.epoch, context._now_ms = moment.epoch, moment.now_ms
         context._watermark_us = moment.watermark_before
         entries.begin(moment.now_ms, moment.now_ms // self.every_ms if self.every_ms else 0)
-        for port, batch in self._by_input(inputs):
+        given = dict(self._by_input(inputs))
+        for port, replica in self._replicas.items():
+            if port in given:
+                replica.take(given.pop(port))
+        for port, batch in given.items():
             self._rows(port, batch)
         context._watermark_us = moment.watermark
         if self.keys is not None:
@@ -246,7 +255,8 @@ class Apply:
         return self._entries.content(pa.schema([physical(self.inputs[0]).field(name) for name in self.keys[0]]))
 
     def snapshot(self, full: bool) -> ArrowState:
-        return ArrowState({"keys": self._entries.snapshot(full), "counters": self._tally.snapshot(full)})
+        replicas = {f"{REPLICATED}{port}": replica.snapshot(full) for port, replica in self._replicas.items()}
+        return ArrowState({"keys": self._entries.snapshot(full), "counters": self._tally.snapshot(full), **replicas})
 
     def mostly_changed(self) -> bool:
         return self._entries.mostly_changed()
@@ -254,6 +264,9 @@ class Apply:
     def load(self, state: ArrowState) -> None:
         self._entries.load(state.tables["keys"])
         self._tally.load(state.tables["counters"])
+        for port, replica in self._replicas.items():
+            if f"{REPLICATED}{port}" in state.tables:
+                replica.load(state.tables[f"{REPLICATED}{port}"])
 
     def statistics(self) -> dict[str, int]:
         return {**self._entries.statistics(), **self._tally.totals()}

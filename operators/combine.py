@@ -34,6 +34,8 @@ _ROWS_AT_ONCE = 32_768
 _KEYS_KEPT = 65_536
 """So many keys may stay in the index though they no longer come."""
 _SAMPLE_ROWS = 8_192
+_HOT_ROWS, _HOT_PARTS = 64, 16
+"""A key is hot with so many rows of a sample if they are as much as one of so many partitions has of all the others."""
 _FEW_CELLS = 65_536
 """An array of so many cells is small, however few the rows are."""
 
@@ -66,7 +68,8 @@ def why_not(schema: pa.Schema, aggregates: Mapping[str, Spec]) -> str:
 
 
 def worth_folding(record: pa.RecordBatch, keys: Sequence[str]) -> bool:
-    """By the first rows: does a key come at least twice on average?
+    """By the first rows: does a key come at least twice on average, or one alone so often that it would swamp the
+    partition it goes to?
 
     >>> batch = pa.record_batch({"key": [1, 2, 3, 1, 2, 3], "other": [1, 2, 3, 4, 5, 6]})
     >>> worth_folding(batch, ["key"]), worth_folding(batch, ["key", "other"])
@@ -77,11 +80,12 @@ def worth_folding(record: pa.RecordBatch, keys: Sequence[str]) -> bool:
     sample = record.slice(0, _SAMPLE_ROWS).select(list(keys))
     kind = sample.schema.field(0).type
     if len(keys) == 1 and (pa.types.is_integer(kind) or pa.types.is_string(kind)):
-        distinct = pc.count_distinct(sample.column(0), mode="all").as_py()
+        counts = pc.value_counts(sample.column(0)).field("counts")
     else:
         table = pa.Table.from_batches([sample])
-        distinct = table.group_by(list(keys), use_threads=False).aggregate([]).num_rows
-    return bool(2 * distinct <= sample.num_rows)
+        counts = table.group_by(list(keys), use_threads=False).aggregate([([], "count_all")]).column("count_all")
+    most = pc.max(counts).as_py() or 0
+    return bool(2 * len(counts) <= sample.num_rows or most >= max(_HOT_ROWS, sample.num_rows / _HOT_PARTS))
 
 
 def is_folded(batch: ArrowBatch) -> bool:

@@ -5,7 +5,7 @@ Everything here is a function of the input and its epoch, so that a replay gives
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
@@ -46,8 +46,11 @@ class Entry:
 class Context:
     """The `ctx` of a user's operator."""
 
-    def __init__(self, operator: str, outputs: Sequence[str]) -> None:
+    def __init__(
+        self, operator: str, outputs: Sequence[str], broadcasts: Mapping[int, Mapping[Any, Any]] | None = None
+    ) -> None:
         self._operator = operator
+        self._broadcasts = broadcasts or {}
         self._entry: Entry | None = None
         self._randoms: dict[bytes, Random] = {}
         self._watermark_us = BEGINNING
@@ -80,6 +83,14 @@ class Context:
         if entry.identity not in self._randoms:
             self._randoms[entry.identity] = Random(f"{self._operator}|{self.epoch}|".encode() + entry.identity)
         return self._randoms[entry.identity]
+
+    def broadcast(self, port: int = 1) -> Mapping[Any, Any]:
+        """Of a broadcast input, by its key: the latest row, as of this epoch."""
+        if port not in self._broadcasts:
+            raise KeyError(
+                f"input {port} is not broadcast; these are: {', '.join(map(str, self._broadcasts)) or 'none'}"
+            )
+        return self._broadcasts[port]
 
     def emit(self, row: Any, to: str = "out") -> None:
         """Send a row on; ``to`` names a side output declared with ``outs=``."""

@@ -157,7 +157,9 @@ def _finding_lines(answer: dict[str, Any]) -> list[str]:
 
 def graph(
     app: App,
-    plan: Annotated[bool, typer.Option("--plan", help="say what was fused, what is folded early, and why")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="say what was fused, how rows are sent, what is folded early, and why")
+    ] = False,
     json: Json = False,
 ) -> None:
     """A flow's physical plan: its nodes and the streams between them, as mermaid.

@@ -19,12 +19,14 @@ UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 def bench(
-    name: Annotated[str, typer.Argument(help="keyed-window, overhead, recovery, rescale or zombie")] = "keyed-window",
+    name: Annotated[
+        str, typer.Argument(help="keyed-window, overhead, recovery, rescale, skew or zombie")
+    ] = "keyed-window",
     on: Annotated[str, typer.Option("--on", help="local or spark")] = "local",
     kills: Annotated[
         int | None, typer.Option("--kills", min=1, help="kills, changes, pauses or pairs of runs; else the full number")
     ] = None,
-    rows: Annotated[int | None, typer.Option("--rows", min=1_000, help="rows in all (keyed-window)")] = None,
+    rows: Annotated[int | None, typer.Option("--rows", min=1_000, help="rows in all (keyed-window, skew)")] = None,
     rate: Annotated[float | None, typer.Option("--rate", min=1, help="rows a second of the open load")] = None,
     seconds: Annotated[
         float | None, typer.Option("--seconds", min=0.1, help="of a run (overhead), pause (zombie) or calm (rescale)")

@@ -21,7 +21,7 @@ from operators.combine import Combine, why_not
 from operators.rowwise import KeepRows
 from operators.stateless import AddTime, EventTime, Keep, Project, Split
 from operators.window import TumblingWindow
-from seep.flow.logical import Chain, Vertex
+from seep.flow.logical import Chain, Vertex, chains
 from seep.model.schema import physical
 
 
@@ -36,6 +36,8 @@ class Sending:
     combine: Combine | None = None
     reason: str = ""
     """Why the rows are not folded; empty when they are, or when there is nothing to fold."""
+    unread: tuple[str, ...] = ()
+    """The columns that stay behind."""
 
 
 def sending(vertex: Vertex, chains: Sequence[Chain], used: Collection[str]) -> Sending:
@@ -53,9 +55,11 @@ def sending(vertex: Vertex, chains: Sequence[Chain], used: Collection[str]) -> S
     schema: pa.Schema = physical(arguments["schema"])
     aggregates: Mapping[str, Spec] = arguments["aggregates"]
     reason = why_not(schema, aggregates)
+    read = _read(schema, arguments["keys"], column, aggregates)
+    unread = tuple(name for name in schema.names if name not in read.names)
     if reason:
-        read = _read(schema, arguments["keys"], column, aggregates)
-        return Sending(partial(vertex.make.func, head, {**arguments, "schema": read}), read, reason=reason)
+        narrow = partial(vertex.make.func, head, {**arguments, "schema": read})
+        return Sending(narrow, read, reason=reason, unread=unread)
     combine = Combine(
         tuple(arguments["keys"]),
         schema,
@@ -64,7 +68,7 @@ def sending(vertex: Vertex, chains: Sequence[Chain], used: Collection[str]) -> S
         arguments["size_us"] if column is not None else 0,
         arguments["offset_us"] if column is not None else 0,
     )
-    return Sending(partial(vertex.make.func, head, {**arguments, "combined": combine}), schema, combine)
+    return Sending(partial(vertex.make.func, head, {**arguments, "combined": combine}), schema, combine, unread=unread)
 
 
 def _read(schema: pa.Schema, keys: Sequence[str], time: str | None, aggregates: Mapping[str, Spec]) -> pa.Schema:
@@ -96,5 +100,7 @@ def _never_null(chain: Chain, column: str) -> bool:
             case _:
                 return False
     vertex = chain.tap.vertex
+    if "grouping" in vertex.settings:
+        return all(_never_null(before, column) for before in chains(vertex.inputs[0].lineage))
     made = vertex.make.args[1] if vertex.verb == "window" and isinstance(vertex.make, partial) else {}
     return chain.tap.output == "out" and column in made.get("names", ())

@@ -13,6 +13,8 @@ from seep.errors import Misuse
 from seep.flow.build import Flow
 from seep.flow.combining import Sending, sending
 from seep.flow.fused import LogicPlan, Route, Tail, Tails
+from seep.flow.grouped import refuse_halved, simplified
+from seep.flow.grouping import Grouping, by
 from seep.flow.intake import IntakePlan
 from seep.flow.loading import loading_sources
 from seep.flow.logical import After, Chain, Vertex, chains
@@ -25,29 +27,41 @@ def compile_flow(flow: Flow) -> Graph:
     if not any(vertex.kind == "source" for vertex in flow.vertices):
         raise Misuse(f"{flow.place}: the flow {flow.name!r} has no source")
     names = name_vertices(flow)
-    used: dict[Vertex, set[str]] = {vertex: set() for vertex in flow.vertices}
-    ways = {vertex: [tuple(chains(given.lineage)) for given in vertex.inputs] for vertex in flow.vertices}
+    inputs = simplified(flow.vertices)
+    ways = {vertex: [tuple(chains(one.lineage)) for one in given] for vertex, given in inputs.items()}
     all_ways = {vertex: list(chain.from_iterable(found)) for vertex, found in ways.items()}
+    used: dict[Vertex, set[str]] = {vertex: set() for vertex in inputs}
     for way in chain.from_iterable(all_ways.values()):
         used[way.tap.vertex].add(way.tap.output)
-    plans = {vertex: sending(vertex, all_ways[vertex], used[vertex]) for vertex in flow.vertices}
+    plans = {vertex: sending(vertex, all_ways[vertex], used[vertex]) for vertex in inputs}
     edges: list[Edge] = []
-    ends: dict[Vertex, list[tuple[Chain, Route]]] = {vertex: [] for vertex in flow.vertices}
+    ends: dict[Vertex, list[tuple[Chain, Route]]] = {vertex: [] for vertex in inputs}
     ports: dict[Vertex, tuple[int, ...]] = {}
+    groupings: dict[Vertex, tuple[Grouping, ...]] = {}
     for vertex, plan in plans.items():
         numbers: list[int] = []
-        for number, (given, found) in enumerate(zip(vertex.inputs, ways[vertex], strict=True)):
+        groupings[vertex] = tuple(given.grouping or by(given.keys) for given in inputs[vertex])
+        for number, (given, found) in enumerate(zip(inputs[vertex], ways[vertex], strict=True)):
             schema = given.schema if plan.schema is None else plan.schema
+            if given.keys is not None and plan.combine is None:
+                refuse_halved(vertex, given, found, plan.reason)
             for way in found:
                 sender, target, port = names[way.tap.vertex], names[vertex], len(numbers)
-                edge = Edge(f"{sender}->{target}:{port}", sender, target, port)
+                edge = Edge(f"{sender}->{target}:{port}", sender, target, port, given.broadcast)
                 edges.append(edge)
-                ends[way.tap.vertex].append((way, Route(edge.name, given.keys, schema, plan.combine)))
+                ends[way.tap.vertex].append((way, Route(edge.name, groupings[vertex][number], schema, plan.combine)))
                 numbers.append(number)
         ports[vertex] = tuple(numbers)
     nodes = {
-        names[vertex]: _node(names[vertex], vertex, plans[vertex], ports[vertex], tails_of(names[vertex], ends[vertex]))
-        for vertex in flow.vertices
+        names[vertex]: _node(
+            names[vertex],
+            vertex,
+            plans[vertex],
+            ports[vertex],
+            groupings[vertex],
+            tails_of(names[vertex], ends[vertex]),
+        )
+        for vertex in inputs
     }
     for vertex in (loading := loading_sources(flow)):
         nodes[names[vertex]] = replace(nodes[names[vertex]], loads=True)
@@ -96,7 +110,15 @@ def _branches(name: str, rest: list[tuple[tuple[After, ...], Route]]) -> tuple[T
     return tuple(found)
 
 
-def _node(name: str, vertex: Vertex, plan: Sending, ports: tuple[int, ...], tails: Tails) -> Node:
+def _node(
+    name: str,
+    vertex: Vertex,
+    plan: Sending,
+    ports: tuple[int, ...],
+    groupings: tuple[Grouping, ...],
+    tails: Tails,
+) -> Node:
+    replicated = frozenset(port for port, number in enumerate(ports) if vertex.inputs[number].broadcast)
     make: Any
     settings = {"verb": vertex.verb, **vertex.settings}
     if vertex.kind == "source":
@@ -111,5 +133,5 @@ def _node(name: str, vertex: Vertex, plan: Sending, ports: tuple[int, ...], tail
     elif vertex.kind == "sink":
         make = OutletPlan(name, vertex.make, settings["schema"])
     else:
-        make = LogicPlan(name, plan.make, ports, tails, plan.combine, plan.reason)
+        make = LogicPlan(name, plan.make, ports, tails, plan.combine, plan.reason, groupings, plan.unread, replicated)
     return Node(name, vertex.kind, make, vertex.start, vertex.minimum, vertex.maximum, settings)

@@ -1,7 +1,7 @@
 """Stateless steps fused behind a source or an operator, and the routes at their ends.
 
-The tails of a node are a tree: each step runs once for everything behind it. A route sets every row's target bucket,
-by its key columns or, for rows that stay where they are, by its origin.
+The tails of a node are a tree: each step runs once for everything behind it. A route sets every row's target bucket
+(`seep.flow.grouping`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pyarrow as pa
 from operators.combine import Combine, Combiner, worth_folding
 from operators.step import DEAD_LETTERS, Failure, Site, Step, dead_letters
 from operators.tally import Tally
+from seep.flow.grouping import Directed, Grouping
 from seep.model.arrow import ArrowBatch, ArrowState
 from seep.model.epoch import Moment
 from seep.model.ids import BEGINNING, FOREVER, KeyRange
@@ -41,18 +42,17 @@ class Route:
     """The end of a tail: an edge, and how its rows find their target."""
 
     edge: str
-    keys: tuple[str, ...] | None
+    grouping: Grouping
     schema: pa.Schema
     combine: Combine | None = None
     """The rows are folded before they travel."""
 
-    def turn(self, batch: ArrowBatch) -> ArrowBatch:
+    def turn(self, batch: ArrowBatch, epoch: int | None) -> ArrowBatch:
+        targets = self.grouping.targets(batch, epoch or 0)
         record = batch.record
         if record.schema.names != self.schema.names:
             record = record.select(self.schema.names)
-        if self.keys is None:
-            return ArrowBatch(record, batch.buckets)
-        return ArrowBatch(record, buckets_of(record, self.keys))
+        return ArrowBatch(record, targets)
 
 
 @dataclass(frozen=True)
@@ -104,12 +104,12 @@ class Runner:
 
     def _turn(self, route: Route, batch: ArrowBatch, epoch: int | None) -> ArrowBatch:
         if route.combine is None:
-            return route.turn(batch)
+            return route.turn(batch, epoch)
         if self._folds.get(route.edge, (-1, False))[0] != epoch:
             # The first rows of an epoch decide for all of it (a source reads split after split, in their order).
             self._folds[route.edge] = (epoch, worth_folding(batch.record, route.combine.keys))
         if not self._folds[route.edge][1]:
-            return route.turn(batch)
+            return route.turn(batch, epoch)
         if route.edge not in self._combiners:
             self._combiners[route.edge] = Combiner(route.combine)
         return self._combiners[route.edge].fold(batch.record)
@@ -124,14 +124,16 @@ class Runner:
 class FusedLogic:
     """An operator with its tails: what a partition runs (`seep.partition.contract.Logic`)."""
 
-    def __init__(self, name: str, head: Any, tails: Tails) -> None:
+    def __init__(self, name: str, head: Any, tails: Tails, replicated: frozenset[int] = frozenset()) -> None:
         self.head = head
+        self.replicated = replicated
         self.runner = Runner(name, tails)
         self._tally = Tally()
 
     def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
         for port, batch in inputs:
-            self._tally.add(f"{IN}{port}", batch.buckets, batch.weights)
+            if port not in self.replicated:
+                self._tally.add(f"{IN}{port}", batch.buckets, batch.weights)
         outputs = self.head.take(moment, inputs)
         site = Site(self.runner.name, moment.epoch, self._tally)
         errors = outputs.get("errors")
@@ -182,9 +184,15 @@ class LogicPlan:
     """The senders fold the rows."""
     reason: str = ""
     """Why they do not, where they could be asked to."""
+    groupings: tuple[Grouping, ...] = ()
+    """How rows come in, by input."""
+    unread: tuple[str, ...] = ()
+    """Columns of the rows that do not travel."""
+    replicated: frozenset[int] = frozenset()
+    """Ports whose rows every partition gets."""
 
     def __call__(self) -> FusedLogic:
-        return FusedLogic(self.name, self.head(self.name, self.ports), self.tails)
+        return FusedLogic(self.name, self.head(self.name, self.ports), self.tails, self.replicated)
 
     def warm(self) -> None:
         """Load the compiled loops of a ready operator by two made-up rows, so that the first real ones do not wait.
@@ -195,7 +203,10 @@ class LogicPlan:
         if "schema" not in given or any(isinstance(s.column, pl.Expr) for s in given.get("aggregates", {}).values()):
             return
         head, record = self.head(self.name, self.ports), _two_rows(physical(given["schema"]))
-        batch = ArrowBatch(record, buckets_of(record, given["keys"]))
+        batch = ArrowBatch(record, buckets_of(record, given.get("keys", ())))
+        for grouping in self.groupings:
+            if not isinstance(grouping, Directed):
+                grouping.targets(batch, 1)
         forms = [batch] if self.combine is None else [batch, Combiner(self.combine).fold(record)]
         if given.get("deleted") is None:
             for epoch, watermark in ((1, BEGINNING), (2, FOREVER)):

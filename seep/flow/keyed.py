@@ -19,7 +19,7 @@ from seep.model.schema import physical, schema_of
 
 if TYPE_CHECKING:
     from seep.flow.dataset import Dataset
-    from seep.flow.stream import Applied, Stream
+    from seep.flow.stream import Applied, Broadcast, Stream
 
 
 def ready(head: Any, arguments: dict[str, Any], name: str, ports: tuple[int, ...]) -> Any:
@@ -60,23 +60,25 @@ def kept_time(stream: Dataset, schema: pa.Schema) -> Time | None:
 def apply(
     stream: Stream,
     operator: Any,
-    others: tuple[Stream, ...],
+    others: tuple[Stream | Broadcast, ...],
     out: Any,
     every: str | timedelta | None,
     outs: dict[str, Any],
     on_error: str,
 ) -> Applied:
-    from seep.flow.stream import Applied
+    from seep.flow.stream import Applied, Broadcast
 
     made = operator() if isinstance(operator, type) else operator
     if not isinstance(made, Operator) or not overrides(made, "on_row"):
         raise Misuse(f"{operator!r} must be a seep.Operator with its own on_row")
     streams = (stream, *others)
+    broadcast = {port: one.keys for port, one in enumerate(streams) if isinstance(one, Broadcast)}
+    partitioned = [one for one in streams if not isinstance(one, Broadcast)]
     keyed = stream.keys is not None
-    if any((other.keys is not None) != keyed for other in others):
+    if any((one.keys is not None) != keyed for one in partitioned):
         raise Misuse("either all inputs are keyed or none is")
     if keyed:
-        kinds = [[one.schema.field(key).type for key in one.keys or ()] for one in streams]
+        kinds = [[one.schema.field(key).type for key in one.keys or ()] for one in partitioned]
         if any(kind != kinds[0] for kind in kinds):
             raise Misuse(f"the inputs are keyed by different types: {kinds}")
     else:
@@ -94,10 +96,13 @@ def apply(
         "outputs": outputs,
         "every_ms": None if every is None else max(1, positive_microseconds(every) // 1000),
         "on_error": on_error,
+        "broadcast": broadcast,
     }
     schemas = {**{name: physical(schema) for name, schema in outputs.items()}, "errors": DEAD_LETTERS}
-    inputs = tuple(Input(one.lineage, one.keys, one.schema) for one in streams)
+    inputs = tuple(
+        Input(one.lineage, one.keys, one.schema, broadcast=port in broadcast) for port, one in enumerate(streams)
+    )
     hint = hint_of("apply", stream.keys or ())
-    stateful = bool(states_of(made)) or overrides(made, "on_timer")
+    stateful = bool(states_of(made) or broadcast) or overrides(made, "on_timer")
     vertex = stream._operator("apply", partial(users, made, arguments), schemas, inputs, hint, stateful)
     return Applied(stream.flow, Tap(vertex, "out"), schemas["out"], None, kept_time(stream, schemas["out"]))

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from operators.step import Step
+from seep.flow.grouping import Grouping
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,10 @@ class Input:
     lineage: Lineage
     keys: tuple[str, ...] | None
     schema: pa.Schema
+    grouping: Grouping | None = None
+    """Neither of the two."""
+    broadcast: bool = False
+    """Every partition gets every row."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

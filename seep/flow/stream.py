@@ -14,11 +14,13 @@ from operators.apply import Operator
 from operators.expressions import condition, project, refuse_neighbours
 from operators.rowwise import FlatMapRows, KeepRows, MapRows
 from operators.stateless import UNITS_US, AddTime, EventTime, Keep, MapBatch, Project, Split
+from operators.step import DEAD_LETTERS
 from seep.errors import Misuse
-from seep.flow import keyed, tabled, windowed
+from seep.flow import grouped, keyed, tabled, windowed
 from seep.flow.dataset import TIME, Dataset, expressions_of, known_columns, known_on_error
+from seep.flow.grouping import Local, Shuffle, ToOne
 from seep.flow.hints import item_schema, row_schema
-from seep.flow.logical import After, Lineage, Merge, Tap, Time, has_union
+from seep.flow.logical import After, Lineage, Merge, Stage, Tap, Time, has_union
 from seep.flow.place import at_place
 from seep.flow.windows import Tumbling
 from seep.model.duration import microseconds
@@ -153,6 +155,44 @@ class Stream(Dataset):
             check_keys(self.schema, columns)
             return Stream(self.flow, self.lineage, self.schema, columns, self.time)
 
+    def shuffle(self) -> Stream:
+        """Rows are spread evenly; what follows runs where they are sent, and has no key."""
+        with at_place("shuffle"):
+            return self._sent(grouped.grouped(self, "shuffle", Shuffle()))
+
+    def to_one(self) -> Stream:
+        """All rows go to one place."""
+        with at_place("to_one"):
+            return self._sent(grouped.grouped(self, "to_one", ToOne()))
+
+    def local(self) -> Stream:
+        """Rows stay in their bucket; what follows runs in a node of its own, which can be scaled."""
+        with at_place("local"):
+            return self._sent(grouped.grouped(self, "local", Local()))
+
+    def route(self, fn: Callable[[Any], Any], on_error: str = "dead_letter") -> Stream:
+        """``fn(row)`` gives a key value; rows with equal values go to one place."""
+        with at_place("route"):
+            known_on_error(on_error)
+            tap, stage = grouped.routed(self, fn, on_error)
+            return Routed(self, tap, stage)
+
+    def two_choices(self) -> Stream:
+        """Each key has two places, and a row goes to the one with less to do: for aggregates over skewed keys."""
+        with at_place("two_choices"):
+            return self._sent(grouped.halved(self), self.keys)
+
+    def broadcast(self) -> Broadcast:
+        """A further input of `apply` whose rows every partition gets: ``ctx.broadcast(port)`` is its latest row of each
+        key, as of this epoch."""
+        with at_place("broadcast"):
+            if self.keys is None:
+                raise Misuse("broadcast keeps the latest row of each key; call key_by(..) before it")
+            return Broadcast(self, self.keys)
+
+    def _sent(self, tap: Tap, keys: tuple[str, ...] | None = None) -> Stream:
+        return Stream(self.flow, tap, self.schema, keys, self.time)
+
     def event_time(
         self, column: str | tuple[str, str], lateness: str | timedelta = "0s", idle: str | timedelta | None = None
     ) -> Stream:
@@ -205,7 +245,7 @@ class Stream(Dataset):
     def apply(
         self,
         operator: Operator | type[Operator],
-        *others: Stream,
+        *others: Stream | Broadcast,
         out: Any,
         every: str | timedelta | None = None,
         outs: dict[str, Any] | None = None,
@@ -215,7 +255,7 @@ class Stream(Dataset):
         with at_place("apply"):
             known_on_error(on_error)
             for other in others:
-                if not isinstance(other, Stream):
+                if not isinstance(other, Stream | Broadcast):
                     raise Misuse(f"{other!r} is no Stream; of a Table take .changes()")
                 self._same_flow(other)
             return keyed.apply(self, operator, others, out, every, outs or {}, on_error)
@@ -230,7 +270,7 @@ class Stream(Dataset):
                 refuse_neighbours(spec.column, self.schema)
         return aggregates
 
-    def _same_flow(self, other: Stream) -> None:
+    def _same_flow(self, other: Stream | Broadcast) -> None:
         if other.flow is not self.flow:
             raise Misuse(f"the streams belong to two flows, {self.flow.name!r} and {other.flow.name!r}")
 
@@ -244,6 +284,35 @@ class Stream(Dataset):
         schema = self.schema.append(pa.field(TIME, TIMESTAMP))
         step = AddTime("time", time.column, time.unit, time.offset_us, schema)
         return Stream(self.flow, self._stage("time", step), schema, self.keys, time), TIME
+
+
+class Broadcast:
+    """What `broadcast` gives: an input, and nothing by itself."""
+
+    def __init__(self, stream: Stream, keys: tuple[str, ...]) -> None:
+        self.flow = stream.flow
+        self.lineage = stream.lineage
+        self.schema = stream.schema
+        self.keys = keys
+
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(Stream, name) and not name.startswith("_"):
+            with at_place(name):
+                raise Misuse("a broadcast stream is only a further input of apply; it emits nothing by itself")
+        raise AttributeError(f"a broadcast stream has no {name!r}")
+
+
+class Routed(Stream):
+    """What `route` gives: its dead letters are those of the function."""
+
+    def __init__(self, stream: Stream, tap: Tap, stage: Stage) -> None:
+        super().__init__(stream.flow, tap, stream.schema, None, stream.time)
+        self._function = stage
+
+    @property
+    def errors(self) -> Stream:
+        """The rows for which the function raised, or gave no key value."""
+        return Stream(self.flow, After(self._function, "errors"), DEAD_LETTERS)
 
 
 class Applied(Stream):

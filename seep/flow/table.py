@@ -29,6 +29,12 @@ _STREAM_ONLY = (
     "window",
     "table",
     "apply",
+    "shuffle",
+    "to_one",
+    "local",
+    "route",
+    "two_choices",
+    "broadcast",
 )
 
 

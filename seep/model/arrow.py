@@ -23,6 +23,9 @@ KEY = "__key"
 DELETED = "__deleted"
 """... and, in increments, whether the entry is gone (bool)."""
 
+REPLICATED = "*"
+"""State tables whose name begins with this are the same in every partition: they are never cut by key range."""
+
 ROWS = "__rows"
 """Rows that were folded together before they travelled say in this column of how many each is made (int64)."""
 
@@ -147,7 +150,9 @@ class ArrowState:
     def part(self, key_range: KeyRange) -> ArrowState:
         if key_range == EVERYTHING:
             return self
-        return ArrowState({name: _part(table, key_range) for name, table in self.tables.items()})
+        return ArrowState(
+            {n: table if n.startswith(REPLICATED) else _part(table, key_range) for n, table in self.tables.items()}
+        )
 
 
 def compact(chain: Sequence[ArrowState]) -> ArrowState:

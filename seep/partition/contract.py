@@ -121,6 +121,8 @@ class Edge:
     source: str
     target: str
     port: int
+    broadcast: bool = False
+    """Every partition of the target gets every row; its buckets only say in what order."""
 
 
 @dataclass(frozen=True)

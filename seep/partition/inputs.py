@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from seep.model.batch import Batch
 from seep.model.epoch import Progress
-from seep.model.ids import BEGINNING, FOREVER, Generation, KeyRange, PartitionId
+from seep.model.ids import BEGINNING, EVERYTHING, FOREVER, Generation, KeyRange, PartitionId
 from seep.partition.contract import Edge
 from seep.partition.desk import Desk
 from seep.protocol.journal import Entry
@@ -140,7 +140,7 @@ class Inputs:
                 sender.generation,
                 subscription,
                 channel.edge.name,
-                self.key_range,
+                EVERYTHING if channel.edge.broadcast else self.key_range,
                 after,
                 self.desk.journal.version,
                 self.desk.worker,

@@ -54,6 +54,7 @@ class OperatorPartition:
         self.counts = {"rows_in": 0, "rows_out": 0}
         self.load = Load()
         self.inputs = Inputs(desk, entry, graph.inputs(self.node.name))
+        self.broadcast = frozenset(edge.port for edge in self.inputs.edges if edge.broadcast)
         self.outputs = Outputs(desk, entry, graph.outputs(self.node.name), Progress(0, 0, BEGINNING, 0))
         self.saver = Saver(desk, entry, self._durable)
         self.loader = Loader(desk, entry, graph)
@@ -227,7 +228,8 @@ class OperatorPartition:
         batches, now_ms, watermark, ended, idle = self.inputs.take(epoch)
         before = self.moment
         moment = Moment(epoch, max(before.now_ms, now_ms), before.watermark, max(before.watermark, watermark))
-        self.load.add(epoch - self.epoch, (batch for _, batch in batches))
+        # What every partition gets says nothing about where to split.
+        self.load.add(epoch - self.epoch, (batch for port, batch in batches if port not in self.broadcast))
         for _, batch in batches:
             self.counts["rows_in"] += batch.weight
         try:

@@ -75,7 +75,9 @@ def sent_to(graph: Graph, nodes: dict[str, Counters], sink: str) -> int:
 
 
 def _edge(edge: Any, nodes: dict[str, Counters], graph: Graph) -> dict[str, Any]:
-    taken = nodes[edge.target].get(f"{IN}{edge.port}", 0) if graph.nodes[edge.target].kind == "operator" else None
+    # What every partition takes is not counted there: it would be counted as often as there are partitions.
+    counted = graph.nodes[edge.target].kind == "operator" and not edge.broadcast
+    taken = nodes[edge.target].get(f"{IN}{edge.port}", 0) if counted else None
     return {"edge": edge.name, "sent": nodes[edge.source].get(OUT + edge.name, 0), "taken": taken}
 
 

@@ -15,14 +15,14 @@ import msgpack
 import numpy as np
 import pyarrow as pa
 
-from seep.model.arrow import BUCKET, DELETED, KEY, ArrowBatch, ArrowState
+from seep.model.arrow import BUCKET, DELETED, KEY, REPLICATED, ArrowBatch, ArrowState
 from seep.model.epoch import Moment
 from seep.model.ids import PartitionId
 from seep.partition.contract import Graph, Intake, Logic, Node, Outlet, Reading
 from seep.protocol.effects import Append, PutCheckpoint, StoreReply, SwapJournal
 from seep.protocol.messages import Message, Plan
 from seep.protocol.wire import decode, decode_journal, encode, encode_journal
-from seep.sim.light import LightBatch, LightState
+from seep.sim.light import EVERYWHERE, LightBatch, LightState
 from seep.sim.store import SimStore, Undo
 from seep.state.codec import (
     RECORD,
@@ -39,6 +39,7 @@ FOLD_AFTER = 3
 """A chain as long as this is folded into a full checkpoint."""
 ROWS = pa.schema([("key", pa.int64()), ("value", pa.int64()), ("time", pa.int64())])
 ENTRIES = "entries"
+SHARED = f"{REPLICATED}{ENTRIES}"
 VALUE = "value"
 
 
@@ -95,23 +96,19 @@ class ColumnLogic:
     def snapshot(self, full: bool) -> ArrowState:
         state = self.inner.snapshot(full)
         assert isinstance(state, LightState)
-        columns = {
-            BUCKET: pa.array([bucket for bucket, _, _ in state.entries], pa.uint16()),
-            KEY: pa.array([msgpack.packb(key) for _, key, _ in state.entries], pa.binary()),
-            VALUE: pa.array([msgpack.packb(value) for _, _, value in state.entries], pa.binary()),
-        }
-        if not full:
-            columns[DELETED] = pa.array([value is None for _, _, value in state.entries], pa.bool_())
-        return ArrowState({ENTRIES: pa.RecordBatch.from_pydict(columns)})
+        apart = [entry for entry in state.entries if entry[0] != EVERYWHERE]
+        shared = [(0, key, value) for bucket, key, value in state.entries if bucket == EVERYWHERE]
+        return ArrowState({ENTRIES: _table(apart, full), SHARED: _table(shared, full)})
 
     def mostly_changed(self) -> bool:
         return self.inner.mostly_changed()
 
     def load(self, state: ArrowState) -> None:
-        table = state.tables[ENTRIES]
-        buckets, keys, values = (table.column(name).to_pylist() for name in (BUCKET, KEY, VALUE))
-        entries = zip(buckets, map(_unpack, keys), map(_unpack, values), strict=True)
-        self.inner.load(LightState(tuple(entries)))
+        for name in (ENTRIES, SHARED):
+            table = state.tables[name]
+            buckets, keys, values = (table.column(name).to_pylist() for name in (BUCKET, KEY, VALUE))
+            entries = zip(buckets, map(_unpack, keys), map(_unpack, values), strict=True)
+            self.inner.load(LightState(tuple(entries)))
 
     def statistics(self) -> dict[str, int]:
         return dict(self.inner.statistics())
@@ -127,6 +124,17 @@ class ColumnOutlet:
 
     def publish(self, epoch: int, record: bytes | None, ended: bool) -> int:
         return self.inner.publish(epoch, record, ended)
+
+
+def _table(entries: Sequence[tuple[int, Any, Any]], full: bool) -> pa.RecordBatch:
+    columns = {
+        BUCKET: pa.array([bucket for bucket, _, _ in entries], pa.uint16()),
+        KEY: pa.array([msgpack.packb(key) for _, key, _ in entries], pa.binary()),
+        VALUE: pa.array([msgpack.packb(value) for _, _, value in entries], pa.binary()),
+    }
+    if not full:
+        columns[DELETED] = pa.array([value is None for _, _, value in entries], pa.bool_())
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def _unpack(data: bytes) -> Any:

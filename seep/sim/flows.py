@@ -8,7 +8,7 @@ from functools import partial
 from random import Random
 
 from seep.partition.contract import Edge, Graph, Node
-from seep.sim.light import Chained, LightIntake, LightOutlet, Supply, Timed, Windowed, by_key, local
+from seep.sim.light import Chained, Informed, LightIntake, LightOutlet, Supply, Timed, Windowed, by_key, local
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,11 @@ class _Builder:
         self.splits: dict[str, int] = {}
         self.loads: set[str] = set()
 
-    def node(self, name: str, kind: str, make: Callable[..., object], *inputs: str) -> str:
+    def node(self, name: str, kind: str, make: Callable[..., object], *inputs: str, told: str | None = None) -> str:
+        """``told``: the input that is broadcast."""
         self.nodes[name] = (kind, make)
-        for port, source in enumerate(inputs):
-            self.edges.append(Edge(f"{source}>{name}", source, name, port))
+        for port, source in enumerate(inputs if told is None else (*inputs, told)):
+            self.edges.append(Edge(f"{source}>{name}", source, name, port, source == told))
         return name
 
     def loading(self, name: str) -> str:
@@ -69,7 +70,8 @@ def draw_flow(random: Random) -> DrawnFlow:
     b = _Builder(random)
     keys = random.choice((3, 17, 60))
     chained = partial(Chained, keys=keys)
-    shape = random.choice(("chain", "rekey", "two-inputs", "diamond", "windows", "timers", "tables"))
+    shapes = ("chain", "rekey", "two-inputs", "diamond", "windows", "timers", "tables", "broadcast")
+    shape = random.choice(shapes)
     if shape == "chain":
         b.sink("out", b.node("a", "operator", chained, b.source("s")))
     elif shape == "rekey":
@@ -86,6 +88,10 @@ def draw_flow(random: Random) -> DrawnFlow:
     elif shape == "windows":
         a = b.node("a", "operator", chained, b.source("s"))
         b.sink("out", b.node("w", "operator", Windowed, a))
+    elif shape == "broadcast":
+        informed = partial(Informed, keys=keys)
+        told = b.node("t", "operator", chained, b.source("news")) if random.random() < 0.5 else b.source("t")
+        b.sink("out", b.node("b", "operator", chained, b.node("a", "operator", informed, b.source("s"), told=told)))
     else:
         w = b.node("w", "operator", Windowed, b.source("s"), b.source("t"))
         b.sink("out", b.node("z", "operator", Timed, w), w)

@@ -19,6 +19,8 @@ Item = tuple[int, Row]
 """(bucket, row)"""
 
 WINDOW_US = 40_000
+EVERYWHERE = -1
+"""The bucket of an entry of the state that every partition has."""
 
 
 def bucket_of(key: int) -> int:
@@ -72,7 +74,7 @@ class LightState:
 
     def part(self, key_range: KeyRange) -> LightState:
         low, high = key_range
-        return LightState(tuple(entry for entry in self.entries if low <= entry[0] < high))
+        return LightState(tuple(e for e in self.entries if low <= e[0] < high or e[0] == EVERYWHERE))
 
 
 Route = Callable[[Item], int]
@@ -150,6 +152,33 @@ class Chained(LightLogic):
         out: list[Item] = []
         for bucket, (key, value, time) in items:
             known = (self.state.get(key, 7) * 1_000_003 + value * 31 + time) % 1_000_000_007
+            self.put(key, known)
+            out.append((bucket, (known % self.keys, known, time)))
+        return out
+
+
+class Informed(LightLogic):
+    """Like `Chained`, and each row is folded with what every partition was told about its value (port 1, broadcast)."""
+
+    def __init__(self, routes: Mapping[str, Route], keys: int) -> None:
+        super().__init__(routes)
+        self.keys = keys
+
+    def bucket(self, key: Any) -> int:
+        return EVERYWHERE if isinstance(key, tuple) else bucket_of(key)
+
+    def take(self, moment: Moment, inputs: Sequence[tuple[int, LightBatch]]) -> dict[str, LightBatch]:
+        told = [item for port, batch in inputs if port == 1 for item in batch.items]
+        for _, (key, value, time) in sorted(told, key=lambda item: item[0]):
+            topic = ("told", key % 3)
+            self.put(topic, (self.state.get(topic, 11) * 1_000_003 + value * 31 + time) % 1_000_000_007)
+        return super().take(moment, [(port, batch) for port, batch in inputs if port != 1])
+
+    def fold(self, moment: Moment, items: list[Item]) -> list[Item]:
+        out: list[Item] = []
+        for bucket, (key, value, time) in items:
+            told = self.state.get(("told", value % 3), 5)
+            known = (self.state.get(key, 7) * 1_000_003 + value * 31 + told) % 1_000_000_007
             self.put(key, known)
             out.append((bucket, (known % self.keys, known, time)))
         return out

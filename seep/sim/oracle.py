@@ -84,6 +84,7 @@ def expected(graph: Graph, store: SimStore) -> dict[str, dict[int, Any]]:
         for name, node in graph.nodes.items():
             if node.kind == "source":
                 now[name] = max(now[name], walls[name].get(epoch, 0))
+                machines[name].epoch = epoch
                 _read(machines[name], cuts[name].get(epoch, {}), now[name], batches)
                 marks[name] = (now[name], *clocks[name].at(epoch))
                 continue

@@ -70,15 +70,28 @@ halves.aggregate(x=seep.total("x")).named("halves").collect("sums")
     code, out, _ = run("graph", APP + more, "--plan")
     assert code == 0
     assert [line for line in out.splitlines() if line.startswith("%%")] == [
-        "%% words: runs filter, with_columns itself, since they need no state",
-        "%% count: rows are folded before they travel, by words: its aggregates merge exactly in any grouping",
-        "%% halves: rows travel as they are: x = total('x') adds floats, whose result depends on the order",
+        "%% words (source)",
+        "%%   runs filter, with_columns itself, since they need no state",
+        "%% count (operator, aggregate)",
+        "%%   rows of words are sent by key (word)",
+        "%%   rows are folded before they travel, by words: its aggregates merge exactly in any grouping",
+        "%%   hot keys: folded at the sender, to one part for each sender, epoch and window",
+        "%% counts (sink)",
+        "%%   rows of count are sent by origin: a row stays in its bucket",
+        "%% halves (operator, aggregate)",
+        "%%   rows of words are sent by key (word)",
+        "%%   rows travel as they are: x = total('x') adds floats, whose result depends on the order",
+        "%%   hot keys: all rows of a key go to one place, since its rows cannot be folded",
+        "%% sums (sink)",
+        "%%   rows of halves are sent by origin: a row stays in its bucket",
     ]
     plan = json.loads(run("graph", APP + more, "--plan", "--json")[1])["plan"]
     assert {entry["node"]: entry.get("folded_by") for entry in plan} == {
         "words": None,
         "count": ["words"],
+        "counts": None,
         "halves": [],
+        "sums": None,
     }
 
 

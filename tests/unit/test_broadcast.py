@@ -1,0 +1,152 @@
+"""A broadcast input: every partition knows the latest row of each of its keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import seep
+from operators.replica import Replica
+from seep.errors import Misuse
+from seep.flow.compile import compile_flow
+from seep.flow.explain import explain, lines
+from seep.model.arrow import ArrowBatch, ArrowState
+from seep.model.epoch import Moment
+from seep.model.ids import BEGINNING, KeyRange
+from seep.model.keyspace import buckets_of
+from seep.testing import Driver
+
+OUT = pa.schema({"k": pa.string(), "euros": pa.int64(), "spent": pa.int64(), "known": pa.string()})
+SALES = [{"k": f"k{i % 9}", "currency": ["usd", "gbp"][i % 2], "amount": i} for i in range(40)]
+RATES = [{"currency": "usd", "rate": 2}, {"currency": "gbp", "rate": 3}]
+
+
+class InEuros(seep.Operator):
+    spent = seep.ValueState(int, default=0)
+
+    def on_row(self, row: Any, ctx: Any) -> None:
+        rates = ctx.broadcast()
+        rate = rates[row.currency].rate if row.currency in rates else 0
+        self.spent.value += rate * row.amount
+        known = ",".join(rates)
+        ctx.emit({"k": ctx.key, "euros": rate * row.amount, "spent": self.spent.value, "known": known})
+
+
+class Stateless(seep.Operator):
+    def on_row(self, row: Any, ctx: Any) -> None:
+        rates = ctx.broadcast(port=1)
+        ctx.emit({"k": row.k, "euros": rates[row.currency].rate * row.amount, "spent": 0, "known": ""})
+
+
+def flow_of(operator: Any = InEuros, keyed: bool = True) -> seep.Flow:
+    flow = seep.Flow("euros")
+    sales = flow.source("sales", seep.MemorySource(SALES, per_epoch=5))
+    rates = flow.source("rates", seep.MemorySource(RATES)).key_by("currency").broadcast()
+    sales = sales.key_by("k") if keyed else sales.shuffle()
+    sales.apply(operator, rates, out=OUT).named("convert").collect("out")
+    return flow
+
+
+@pytest.mark.parametrize(("operator", "keyed"), [(InEuros, True), (Stateless, False)])
+def test_rows_are_read_by_their_key(operator: Any, keyed: bool) -> None:
+    found = seep.run(flow_of(operator, keyed))["out"].to_pylist()
+    rate = {row["currency"]: row["rate"] for row in RATES}
+    assert sorted(row["euros"] for row in found) == sorted(rate[row["currency"]] * row["amount"] for row in SALES)
+
+
+def test_of_an_epoch_broadcast_rows_come_first_and_the_latest_stays() -> None:
+    driver = Driver(flow_of())
+    driver.feed("sales", [{"k": "a", "currency": "usd", "amount": 1}])
+    driver.feed("rates", [{"currency": "usd", "rate": 7}, {"currency": "usd", "rate": 5}])
+    driver.feed("sales", [{"k": "a", "currency": "usd", "amount": 1}])
+    driver.feed("rates", [{"currency": "usd", "rate": 6}])
+    driver.feed("sales", [{"k": "a", "currency": "usd", "amount": 1}])
+    assert [row["euros"] for row in driver.output("out")] == [0, 5, 6]
+
+
+def test_kills_splits_and_merges_do_not_show() -> None:
+    driver = Driver(flow_of(), seed=3)
+    driver.feed("rates", RATES)
+    driver.feed("sales", SALES[:10])
+    driver.checkpoint()
+    driver.scale("convert", 3)
+    driver.feed("rates", [{"currency": "usd", "rate": 10}, {"currency": "chf", "rate": 1}])
+    driver.feed("sales", SALES[10:20])
+    driver.kill("convert", 1)
+    driver.feed("sales", SALES[20:30])
+    driver.checkpoint()
+    driver.feed("rates", [{"currency": "gbp", "rate": 11}])
+    driver.scale("convert", 2)
+    driver.kill("convert", 0)
+    driver.feed("sales", SALES[30:])
+    driver.scale("convert", 1)
+    driver.feed("sales", SALES[:3])
+    driver.close()
+    rates = [{"usd": 2, "gbp": 3}] * 10 + [{"usd": 10, "gbp": 3}] * 20 + [{"usd": 10, "gbp": 11}] * 13
+    fed = [*SALES, *SALES[:3]]
+    want = sorted(rate[row["currency"]] * row["amount"] for rate, row in zip(rates, fed, strict=True))
+    assert sorted(row["euros"] for row in driver.output("out")) == want
+    driver.assert_exactly_once()
+
+
+def test_the_books_balance_though_every_partition_gets_every_row() -> None:
+    """Nothing of a broadcast edge is counted where it is taken, so nothing is counted twice."""
+    logic = compile_flow(flow_of()).nodes["convert"].make()
+    record = pa.RecordBatch.from_pylist(RATES)
+    logic.take(Moment(1, 0, BEGINNING, BEGINNING), [(1, ArrowBatch(record, buckets_of(record, ("currency",))))])
+    assert "in:1" not in logic.statistics()
+
+
+def test_the_table_is_not_cut_and_loading_it_twice_changes_nothing() -> None:
+    schema = pa.schema({"a": pa.string(), "b": pa.int64(), "x": pa.int64()})
+
+    def rows(*values: tuple[Any, ...]) -> ArrowBatch:
+        made = pa.RecordBatch.from_pylist([dict(zip("abx", v, strict=True)) for v in values], schema=schema)
+        return ArrowBatch(made, buckets_of(made, ("a", "b"))).by_bucket()
+
+    one = Replica(("a", "b"), schema)
+    one.take(rows(("p", 1, 10), ("q", None, 20), (None, 3, 30)))
+    full = ArrowState({"*1": one.snapshot(True)})
+    one.take(rows(("p", 1, 11), ("r", 1, 40), ("r", 1, 41)))
+    change = ArrowState({"*1": one.snapshot(False)})
+    assert change.tables["*1"].num_rows == 2
+    again = Replica(("a", "b"), schema)
+    for part in (KeyRange(0, 9), KeyRange(9, 4096)):
+        for state in (full, change):
+            again.load(state.part(part).tables["*1"])
+    assert list(again.items()) == list(one.items())
+    assert again["p", 1].x == 11
+    assert {key: row.x for key, row in again.items()} == {("p", 1): 11, ("q", None): 20, (None, 3): 30, ("r", 1): 41}
+    assert again.snapshot(False).num_rows == 0
+
+
+def test_it_is_an_input_and_nothing_else() -> None:
+    flow = seep.Flow("wrong")
+    rates = flow.source("rates", seep.MemorySource(RATES))
+    with pytest.raises(Misuse, match=r"latest row of each key; call key_by"):
+        rates.broadcast()
+    told = rates.key_by("currency").broadcast()
+    for verb in ("collect", "map", "aggregate", "sink", "union"):
+        with pytest.raises(Misuse, match="only a further input of apply"):
+            getattr(told, verb)
+    with pytest.raises(AttributeError):
+        told.nonsense  # noqa: B018
+    with pytest.raises(Misuse, match=r"\.changes\(\)"):
+        _ = rates.key_by("currency").table().broadcast
+
+
+def test_only_a_broadcast_input_can_be_read() -> None:
+    class Wrong(seep.Operator):
+        def on_row(self, row: Any, ctx: Any) -> None:
+            ctx.broadcast(0)
+
+    driver = Driver(flow_of(Wrong))
+    driver.feed("sales", SALES[:1])
+    assert "input 0 is not broadcast; these are: 1" in driver.errors("convert")[0]["error"]
+
+
+def test_the_plan_says_so() -> None:
+    said = {entry["node"]: list(lines(entry)) for entry in explain(compile_flow(flow_of()))}
+    assert "  rows of rates are sent to every partition" in said["convert"]
