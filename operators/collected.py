@@ -22,7 +22,7 @@ def floats_of(array: pa.Array) -> Floats:
     """The numbers of an array without nulls, each rounded once; one NaN, one zero."""
     if pa.types.is_decimal(array.type):
         array = array.cast(pa.string())  # Arrow's direct way multiplies by 0.1 and the like
-    values = np.array(array.cast(pa.float64()).to_numpy(zero_copy_only=False)) + 0.0
+    values = np.array(array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)) + 0.0
     values[np.isnan(values)] = np.nan
     return values
 

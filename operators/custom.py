@@ -31,6 +31,7 @@ class _Own(Spec):
     """What both forms share: the values they read, and the type they give."""
 
     methods: ClassVar[tuple[str, ...]] = ("add", "result")
+    result: Any
 
     def __init__(self, column: str | pl.Expr) -> None:
         super().__init__(type(self).__name__, column)
@@ -49,7 +50,7 @@ class _Own(Spec):
         kind = self.input_type(schema)
         assert kind is not None
         try:
-            hint = typing.get_type_hints(type(self).result).get("return")
+            hint = typing.get_type_hints(self.result).get("return")
         except NameError as problem:
             raise Misuse(f"{self}: {problem}; the types of its methods must be visible in its module") from problem
         declared = getattr(type(self), "output", hint)

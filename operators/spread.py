@@ -70,8 +70,8 @@ class ExactVariance(ExactTotal):
 
     def merge(self, slots: Slots, saved: Mapping[str, pa.Array]) -> None:
         super().merge(slots, saved)
-        parts = [column_of(saved[name]) for name in ("square_low", "square_middle", "square_top")]
-        kernel.merge_squares(slots, *(part.values for part in parts), *self._squares())
+        low, middle, top = (column_of(saved[name]) for name in ("square_low", "square_middle", "square_top"))
+        kernel.merge_squares(slots, low.values, middle.values, top.values, *self._squares())
 
     def result(self, slots: Slots) -> pa.Array:
         seen = self.columns["seen"][slots]
