@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from operators.index import Slots, grown
 from operators.kernels import folds, merges
+from seep.errors import Bug
 from seep.model.keyform import Column, column_of
 
 _DECIMAL_LIMIT = 10**38
@@ -23,13 +24,27 @@ class Accumulator:
     """Columns by slot, with a count of the values seen. Subclasses fold and give results."""
 
     dtypes: ClassVar[Mapping[str, Any]] = {"seen": np.int64}
-    exact: ClassVar[bool] = True
-    """Do parts, folded apart and merged in order, always give what one fold of all rows gives?"""
+    apart: ClassVar[str] = ""
+    """Why senders must not fold rows apart, as the rest of a sentence; empty when they may: then parts, merged in
+    order, always give what one fold of all rows gives."""
+    mergeable: bool = True
+    """Is there a `merge`? It may round otherwise than one fold of all rows."""
+    subtractable: ClassVar[bool] = False
+    """Is there a `subtract`, which leaves exactly what would be there without these rows?"""
 
     def __init__(self, kind: pa.DataType, output: pa.DataType) -> None:
         self.kind = kind
         self.output = output
         self.columns: dict[str, Any] = {name: np.zeros(0, dtype) for name, dtype in self.dtypes.items()}
+
+    @property
+    def exact(self) -> bool:
+        """May senders fold rows apart?"""
+        return not self.apart
+
+    @property
+    def size_bytes(self) -> int:
+        return int(sum(column.nbytes for column in self.columns.values()))
 
     def grow(self, capacity: int) -> None:
         self.columns = {name: grown(column, capacity) for name, column in self.columns.items()}
@@ -46,6 +61,15 @@ class Accumulator:
 
     def fold(self, slots: Slots, column: Column) -> None:
         folds.count_rows(slots, column.validity, column.bit, self.columns["seen"])
+
+    def subtract(self, slots: Slots, array: pa.Array) -> None:
+        """Undo `add` of these rows, where the class says that it can."""
+        shape = column_of(array)
+        if shape.width:
+            self.unfold(slots, shape)
+
+    def unfold(self, slots: Slots, column: Column) -> None:
+        raise Bug(f"{type(self).__name__} cannot take rows back")
 
     def merge(self, slots: Slots, saved: Mapping[str, pa.Array]) -> None:
         """Add what another one of this kind has folded (and `save` gave), one entry for each slot."""
@@ -73,19 +97,33 @@ class Accumulator:
 class Count(Accumulator):
     """Rows, or values that are not null."""
 
+    subtractable: ClassVar[bool] = True
+
     def add_rows(self, slots: Slots) -> None:
         folds.count_rows(slots, 0, 0, self.columns["seen"])
+
+    def subtract_rows(self, slots: Slots) -> None:
+        folds.discount_rows(slots, 0, 0, self.columns["seen"])
+
+    def unfold(self, slots: Slots, column: Column) -> None:
+        folds.discount_rows(slots, column.validity, column.bit, self.columns["seen"])
 
 
 class ExactTotal(Accumulator):
     """Integers and durations: a 128-bit total, checked when it is given out."""
 
+    subtractable: ClassVar[bool] = True
     dtypes: ClassVar[Mapping[str, Any]] = {"seen": np.int64, "low": np.uint64, "high": np.int64}
 
     def fold(self, slots: Slots, column: Column) -> None:
         low, high, seen = (self.columns[name] for name in ("low", "high", "seen"))
         unsigned = pa.types.is_uint64(self.kind)
         folds.total_integers(slots, column.values, column.validity, column.bit, unsigned, low, high, seen)
+
+    def unfold(self, slots: Slots, column: Column) -> None:
+        low, high, seen = (self.columns[name] for name in ("low", "high", "seen"))
+        unsigned = pa.types.is_uint64(self.kind)
+        folds.discount_integers(slots, column.values, column.validity, column.bit, unsigned, low, high, seen)
 
     def merge_columns(self, slots: Slots, parts: Mapping[str, int]) -> None:
         low, high, seen = (self.columns[name] for name in ("low", "high", "seen"))
@@ -117,6 +155,10 @@ class DecimalTotal(ExactTotal):
     def fold(self, slots: Slots, column: Column) -> None:
         low, high, top, seen = (self.columns[name] for name in ("low", "high", "top", "seen"))
         folds.total_decimals(slots, column.values, column.validity, column.bit, low, high, top, seen)
+
+    def unfold(self, slots: Slots, column: Column) -> None:
+        low, high, top, seen = (self.columns[name] for name in ("low", "high", "top", "seen"))
+        folds.discount_decimals(slots, column.values, column.validity, column.bit, low, high, top, seen)
 
     def merge_columns(self, slots: Slots, parts: Mapping[str, int]) -> None:
         low, high, top, seen = (self.columns[name] for name in ("low", "high", "top", "seen"))
@@ -167,12 +209,16 @@ class DecimalMean(DecimalTotal):
 class FloatTotal(Accumulator):
     """A float total, added in row order."""
 
-    exact: ClassVar[bool] = False
+    apart: ClassVar[str] = "adds floats, whose result depends on the order"
     dtypes: ClassVar[Mapping[str, Any]] = {"seen": np.int64, "total": np.float64}
 
     def fold(self, slots: Slots, column: Column) -> None:
         total, seen = self.columns["total"], self.columns["seen"]
         folds.total_floats(slots, column.values, column.validity, column.bit, total, seen)
+
+    def merge_columns(self, slots: Slots, parts: Mapping[str, int]) -> None:
+        total, seen = self.columns["total"], self.columns["seen"]
+        merges.merge_float_totals(slots, parts["seen"], parts["total"], total, seen)
 
     def result(self, slots: Slots) -> pa.Array:
         return pa.array(self.columns["total"][slots], mask=self.missing(slots))

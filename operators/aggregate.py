@@ -27,11 +27,13 @@ class Aggregate:
         aggregates: Mapping[str, Spec],
         emit: str = "update",
         combined: Combine | None = None,
+        time_column: str | None = None,
     ) -> None:
-        """``combined``: how the senders fold rows, where they do (`operators.combine`)."""
+        """``combined``: how the senders fold rows, where they do (`operators.combine`). ``time_column``: by which rows
+        have an order; None: by arrival only."""
         if emit not in ("update", "close"):
             raise Misuse(f"aggregate: emit={emit!r}; choose 'update' or 'close'")
-        self._groups = Groups(keys, schema, aggregates, timed=False)
+        self._groups = Groups(keys, schema, aggregates, timed=False, time_column=time_column)
         self._forms = Forms(combined)
         self._updates = emit == "update"
         rows = pa.schema([*self._groups.key_fields, *self._groups.fields])

@@ -6,6 +6,7 @@ checked when a value is given out, so an overflow stops the flow instead of wrap
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -25,8 +26,16 @@ from operators.accumulators import (
     IntegerExtreme,
     TextExtreme,
 )
+from operators.collected import Distinct, Quantile
+from operators.listed import Rows, Top
+from operators.ordered import Edge
+from operators.sketches import DistinctSketch, QuantileSketch
+from operators.spread import ExactVariance, FloatVariance
 from seep.errors import Misuse
 from seep.model.schema import normalise, physical_type
+
+_BY = "__by"
+"""Beside the rows of `top`: the values of its expressions, numbered."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,35 +45,90 @@ class Spec:
     aggregate: str
     column: str | pl.Expr | None = None
     wide: bool = False
+    approx: bool = False
+    share: float = 0.5
+    """Of a quantile: which."""
+    limit: int = 0
+    """Of `top`: how many rows, ..."""
+    by: tuple[str | pl.Expr, ...] = ()
+    descending: bool = True
+
+    @property
+    def whole(self) -> bool:
+        """Does it read whole rows?"""
+        return self.aggregate in ("rows", "top")
+
+    @property
+    def reads_time(self) -> bool:
+        """Does its result depend on the time of each row?"""
+        return self.aggregate in ("first", "last", "rows")
+
+    @property
+    def foreign(self) -> bool:
+        """Does it run Polars, or code of a user?"""
+        return bool(self.expressions(""))
+
+    def expressions(self, name: str) -> dict[str, pl.Expr]:
+        """What Polars has to compute for an aggregate of this name."""
+        found = {name: self.column} if isinstance(self.column, pl.Expr) else {}
+        return found | {f"{name}.{key}": by for key, by in self._computed().items()}
+
+    def _computed(self) -> dict[str, pl.Expr]:
+        return {f"{_BY}{at}": by for at, by in enumerate(self.by) if isinstance(by, pl.Expr)}
+
+    def reads(self, schema: pa.Schema) -> set[str]:
+        """The columns of the rows that it needs, but for their time."""
+        if self.whole:
+            return set(schema.names)
+        if isinstance(self.column, pl.Expr):
+            return set(self.column.meta.root_names())
+        return set() if self.column is None else {self.column}
 
     def input_type(self, schema: pa.Schema) -> pa.DataType | None:
         """The type of the values; None for `count()`, which needs none."""
-        if self.column is None:
-            return None
-        if isinstance(self.column, str):
-            if schema.get_field_index(self.column) < 0:
+        return None if self.column is None else self._type_of(self.column, schema)
+
+    def _type_of(self, column: str | pl.Expr, schema: pa.Schema) -> pa.DataType:
+        if isinstance(column, str):
+            if schema.get_field_index(column) < 0:
                 raise Misuse(f"{self} reads a column that is not there; there are {', '.join(schema.names)}")
-            return physical_type(schema.field(self.column).type)
+            return physical_type(schema.field(column).type)
         empty = pa.RecordBatch.from_pylist([], schema=schema)
-        return evaluate(empty, {"value": self.column})["value"].type
+        return evaluate(empty, {"value": column})["value"].type
+
+    def fields(self, schema: pa.Schema, time_column: str | None) -> tuple[list[pa.Field], list[pa.Field]]:
+        """Of whole rows: the columns that show, and those that are kept beside them."""
+        # Where no plain timestamp column holds the time it travels in one that no user has named.
+        unnamed = time_column if time_column is not None and time_column.startswith("__") else None
+        shown = [pa.field(field.name, physical_type(field.type)) for field in schema if field.name != unnamed]
+        hidden = [pa.field(name, self._type_of(by, schema)) for name, by in self._computed().items()]
+        if self.reads_time and unnamed is not None:
+            hidden.append(schema.field(unnamed))
+        return shown, hidden
 
     def output_type(self, schema: pa.Schema) -> pa.DataType:
         return self.accumulator(schema).output
 
-    def accumulator(self, schema: pa.Schema) -> Accumulator:
-        """The memory this aggregate needs over values of that type."""
+    def accumulator(self, schema: pa.Schema, time_column: str | None = None) -> Accumulator:
+        """The memory this aggregate needs over rows of this schema."""
+        if self.whole:
+            return _listed(self, schema, time_column)
         kind = self.input_type(schema)
         if self.aggregate == "count":
             return Count(kind or pa.null(), pa.int64())
         if kind is None:
             raise Misuse(f"{self.aggregate} needs a column")
-        made = _extreme(kind, self.aggregate) if self.aggregate in ("minimum", "maximum") else _sum(kind, self)
+        made = _MAKERS[self.aggregate](kind, self)
         if made is None:
             raise Misuse(f"{self} cannot take a {kind}; cast the column to a type it can")
         return made
 
     def __str__(self) -> str:
-        return f"{self.aggregate}()" if self.column is None else f"{self.aggregate}({self.column!r})"
+        given = [] if self.column is None else [repr(self.column) if isinstance(self.column, str) else str(self.column)]
+        given += [str(self.share)] if self.aggregate == "quantile" else []
+        given += [str(self.limit), f"by={', '.join(map(str, self.by))}"] if self.aggregate == "top" else []
+        given += ["approx=True"] if self.approx else []
+        return f"{self.aggregate}({', '.join(given)})"
 
 
 def _sum(kind: pa.DataType, spec: Spec) -> Accumulator | None:
@@ -81,8 +145,8 @@ def _sum(kind: pa.DataType, spec: Spec) -> Accumulator | None:
     return None
 
 
-def _extreme(kind: pa.DataType, aggregate: str) -> Accumulator | None:
-    greatest = aggregate == "maximum"
+def _extreme(kind: pa.DataType, spec: Spec) -> Accumulator | None:
+    greatest = spec.aggregate == "maximum"
     if pa.types.is_floating(kind):
         return FloatExtreme(kind, greatest)
     if pa.types.is_decimal128(kind):
@@ -93,6 +157,58 @@ def _extreme(kind: pa.DataType, aggregate: str) -> Accumulator | None:
     if any(check(kind) for check in checks):
         return IntegerExtreme(kind, greatest)
     return None
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _variance(kind: pa.DataType, _spec: Spec) -> Accumulator | None:
+    if pa.types.is_integer(kind):
+        return ExactVariance(kind, pa.float64())
+    return FloatVariance(kind, pa.float64()) if _is_number(kind) else None
+
+
+def _quantile(kind: pa.DataType, spec: Spec) -> Accumulator | None:
+    if not _is_number(kind):
+        return None
+    return QuantileSketch(kind, spec.share) if spec.approx else Quantile(kind, spec.share)
+
+
+def _distinct(kind: pa.DataType, spec: Spec) -> Accumulator | None:
+    if pa.types.is_nested(kind) or (pa.types.is_decimal(kind) and kind.precision > 38):
+        return None
+    return DistinctSketch(kind) if spec.approx else Distinct(kind)
+
+
+def _edge(kind: pa.DataType, spec: Spec) -> Accumulator:
+    return Edge(kind, spec.aggregate == "last")
+
+
+def _listed(spec: Spec, schema: pa.Schema, time_column: str | None) -> Accumulator:
+    shown, hidden = spec.fields(schema, time_column)
+    if spec.aggregate == "rows":
+        return Rows([*shown, *hidden], len(hidden), time_column)
+    names = [f"{_BY}{at}" if isinstance(by, pl.Expr) else by for at, by in enumerate(spec.by)]
+    for by in spec.by:
+        kind = spec._type_of(by, schema)
+        if pa.types.is_nested(kind):
+            raise Misuse(f"{spec} cannot compare a {kind}; choose one of its fields")
+    return Top([*shown, *hidden], len(hidden), spec.limit, names, spec.descending)
+
+
+_MAKERS: Mapping[str, Callable[[pa.DataType, Spec], Accumulator | None]] = {
+    "total": _sum,
+    "mean": _sum,
+    "minimum": _extreme,
+    "maximum": _extreme,
+    "variance": _variance,
+    "quantile": _quantile,
+    "median": _quantile,
+    "distinct": _distinct,
+    "first": _edge,
+    "last": _edge,
+}
 
 
 def evaluate(record: pa.RecordBatch, expressions: dict[str, pl.Expr]) -> dict[str, pa.Array]:
@@ -158,3 +274,85 @@ def maximum(column: str | pl.Expr) -> Spec:
     DataType(string)
     """
     return Spec("maximum", column)
+
+
+def variance(column: str | pl.Expr) -> Spec:
+    """The sample variance (n - 1), float64; null for fewer than two values.
+
+    >>> str(variance("amount"))
+    "variance('amount')"
+    """
+    return Spec("variance", column)
+
+
+def median(column: str | pl.Expr) -> Spec:
+    """The value in the middle, float64; of an even number the mean of the two. Keeps every value.
+
+    >>> str(median("amount"))
+    "median('amount')"
+    """
+    return Spec("median", column)
+
+
+def quantile(column: str | pl.Expr, q: float, approx: bool = False) -> Spec:
+    """The value below which the share ``q`` of all lies, float64, by linear interpolation. Keeps every value;
+    ``approx=True`` keeps a sketch, which knows each value to within 0.8 %.
+
+    >>> str(quantile("amount", 0.9, approx=True))
+    "quantile('amount', 0.9, approx=True)"
+    """
+    if not 0 <= q <= 1:
+        raise Misuse(f"quantile({column!r}, {q}): give a share between 0 and 1, such as 0.9")
+    return Spec("quantile", column, approx=approx, share=float(q))
+
+
+def distinct(column: str | pl.Expr, approx: bool = False) -> Spec:
+    """How many values differ, not counting null. Keeps each once; ``approx=True`` keeps a sketch of at most 4 KiB with
+    a standard error of 1.6 %.
+
+    >>> str(distinct("visitor"))
+    "distinct('visitor')"
+    """
+    return Spec("distinct", column, approx=approx)
+
+
+def first(column: str | pl.Expr) -> Spec:
+    """The value with the least event time; of several, and without event time, the first to arrive.
+
+    >>> str(first("price"))
+    "first('price')"
+    """
+    return Spec("first", column)
+
+
+def last(column: str | pl.Expr) -> Spec:
+    """The value with the greatest event time; of several, and without event time, the last to arrive.
+
+    >>> str(last("price"))
+    "last('price')"
+    """
+    return Spec("last", column)
+
+
+def top(n: int, by: str | pl.Expr | Sequence[str | pl.Expr], descending: bool = True) -> Spec:
+    """The best ``n`` rows as a list of structs, the best first. Ties go by the remaining columns, ascending; rows in
+    which one of the values compared is null are skipped.
+
+    >>> str(top(3, by="amount"))
+    'top(3, by=amount)'
+    """
+    if type(n) is not int or n < 1:
+        raise Misuse(f"top({n!r}): give a number of rows from 1 on")
+    given = (by,) if isinstance(by, str | pl.Expr) else tuple(by)
+    if not given or not all(isinstance(one, str | pl.Expr) for one in given):
+        raise Misuse(f"top: by={by!r}; give a column name, an expression, or a list of them")
+    return Spec("top", limit=n, by=given, descending=descending)
+
+
+def rows() -> Spec:
+    """All rows as a list of structs, in order of event time, then of arrival.
+
+    >>> str(rows())
+    'rows()'
+    """
+    return Spec("rows")

@@ -52,6 +52,8 @@ class Combine:
     """None: not by window, or by a window that only the receiver knows."""
     size_us: int = 0
     offset_us: int = 0
+    order_column: str | None = None
+    """The time by which `first` and `last` choose; None: by arrival only."""
 
 
 def why_not(schema: pa.Schema, aggregates: Mapping[str, Spec]) -> str:
@@ -62,8 +64,9 @@ def why_not(schema: pa.Schema, aggregates: Mapping[str, Spec]) -> str:
     "sum = total('x') adds floats, whose result depends on the order"
     """
     for name, spec in aggregates.items():
-        if not spec.accumulator(schema).exact:
-            return f"{name} = {spec} adds floats, whose result depends on the order"
+        apart = spec.accumulator(schema).apart
+        if apart:
+            return f"{name} = {spec} {apart}"
     return ""
 
 
@@ -121,7 +124,7 @@ class Combiner:
     def __init__(self, plan: Combine) -> None:
         self._plan = plan
         counted = {name: spec for name, spec in plan.aggregates.items() if not is_row_count(spec)}
-        self._memory = Memory(plan.schema, {**counted, ROWS: count()})
+        self._memory = Memory(plan.schema, {**counted, ROWS: count()}, plan.order_column)
         self._kinds = [plan.schema.field(name).type for name in plan.keys]
         self._keys = KeyIndex(self._kinds, timed=False)
         self._cells = np.empty(0, np.int32)

@@ -25,15 +25,23 @@ TABLE = "groups"
 class Groups:
     """One entry for each key (and time), holding what its aggregates remember."""
 
-    def __init__(self, keys: Sequence[str], schema: pa.Schema, aggregates: Mapping[str, Spec], timed: bool) -> None:
+    def __init__(
+        self,
+        keys: Sequence[str],
+        schema: pa.Schema,
+        aggregates: Mapping[str, Spec],
+        timed: bool,
+        time_column: str | None = None,
+    ) -> None:
+        """``timed``: an entry is a key and a time. ``time_column``: by which rows have an order; None: by arrival."""
         schema = physical(schema)
         check_keys(schema, keys)
         if not aggregates:
             raise Misuse("no aggregate given; name at least one, such as items=count()")
         self.names = list(keys)
-        self.memory = Memory(schema, aggregates)
+        self.memory = Memory(schema, aggregates, time_column)
         self.accumulators = self.memory.accumulators
-        self._counts_rows = any(is_row_count(spec) for spec in aggregates.values())
+        self._counts_rows = any(is_row_count(s) or s.aggregate == "rows" for s in aggregates.values())
         self.index = KeyIndex([schema.field(name).type for name in keys], timed)
         self.memory.grow(self.index.capacity)
 

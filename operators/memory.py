@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 
 from operators.accumulators import Count
 from operators.aggregates import Spec, evaluate
 from operators.index import Slots
+from operators.ordered import Edge
 from seep.model.arrow import ROWS
 from seep.model.schema import physical
 
@@ -18,17 +19,21 @@ from seep.model.schema import physical
 class Memory:
     """One accumulator for each aggregate, all of the same room. Whoever owns the slots says which are new."""
 
-    def __init__(self, schema: pa.Schema, aggregates: Mapping[str, Spec]) -> None:
+    def __init__(self, schema: pa.Schema, aggregates: Mapping[str, Spec], time_column: str | None = None) -> None:
+        """``time_column``: a timestamp, by which rows have an order; None: only arrival gives them one."""
+        schema = physical(schema)
         self.specs = dict(aggregates)
-        self.accumulators = {name: spec.accumulator(physical(schema)) for name, spec in aggregates.items()}
-        self._expressions = {n: s.column for n, s in self.specs.items() if isinstance(s.column, pl.Expr)}
+        self.accumulators = {name: spec.accumulator(schema, time_column) for name, spec in aggregates.items()}
+        self._time = time_column
+        self._fields = {n: [*chain(*s.fields(schema, time_column))] for n, s in self.specs.items() if s.whole}
+        self._expressions = {key: e for name, spec in self.specs.items() for key, e in spec.expressions(name).items()}
         none = np.empty(0, np.int64)
         self._parts = {name: tuple(accumulator.save(none)) for name, accumulator in self.accumulators.items()}
         self._room = 0
 
     @property
     def size_bytes(self) -> int:
-        return int(sum(c.nbytes for a in self.accumulators.values() for c in a.columns.values()))
+        return sum(accumulator.size_bytes for accumulator in self.accumulators.values())
 
     def grow(self, capacity: int) -> None:
         """Make room for so many slots, if there is less."""
@@ -44,13 +49,33 @@ class Memory:
     def fold(self, slots: Slots, record: pa.RecordBatch) -> None:
         """Add each row to its slot."""
         computed = evaluate(record, self._expressions)
+        times = None if self._time is None else record.column(self._time)
         for name, accumulator in self.accumulators.items():
-            column = self.specs[name].column
-            if column is None:
-                assert isinstance(accumulator, Count)
+            if isinstance(accumulator, Count) and self.specs[name].column is None:
                 accumulator.add_rows(slots)
+            elif isinstance(accumulator, Edge):
+                accumulator.add_timed(slots, self._values(name, record, computed), times)
             else:
-                accumulator.add(slots, record.column(column) if isinstance(column, str) else computed[name])
+                accumulator.add(slots, self._values(name, record, computed))
+
+    def subtract(self, slots: Slots, record: pa.RecordBatch) -> None:
+        """Take each row back out of its slot; only where every accumulator is `subtractable`."""
+        computed = evaluate(record, self._expressions)
+        for name, accumulator in self.accumulators.items():
+            if isinstance(accumulator, Count) and self.specs[name].column is None:
+                accumulator.subtract_rows(slots)
+            else:
+                accumulator.subtract(slots, self._values(name, record, computed))
+
+    def _values(self, name: str, record: pa.RecordBatch, computed: Mapping[str, pa.Array]) -> pa.Array:
+        """What an aggregate reads of these rows: a column, or whole rows."""
+        column = self.specs[name].column
+        if name not in self._fields:
+            return record.column(column) if isinstance(column, str) else computed[name]
+        known = record.schema.names
+        fields = self._fields[name]
+        arrays = [record.column(f.name) if f.name in known else computed[f"{name}.{f.name}"] for f in fields]
+        return pa.StructArray.from_arrays(arrays, fields=fields)
 
     def merge(self, slots: Slots, parts: pa.RecordBatch) -> None:
         """Add each row of partial results (`operators.combine`) to its slot."""

@@ -57,7 +57,7 @@ class TumblingWindow:
             raise Misuse("window: its size must be longer than zero")
         if not by_arrival and time_column is None:
             raise Misuse("window: the stream has no event time; give its source time=, or use by='arrival'")
-        self._groups = Groups(keys, schema, aggregates, timed=True)
+        self._groups = Groups(keys, schema, aggregates, timed=True, time_column=None if by_arrival else time_column)
         self._forms = Forms(combined)
         self._time = None if by_arrival else time_column
         self._size = size_us

@@ -12,11 +12,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     # What type checkers and editors see; a test holds it equal to the table below.
     from operators.aggregates import count as count
+    from operators.aggregates import distinct as distinct
+    from operators.aggregates import first as first
+    from operators.aggregates import last as last
     from operators.aggregates import maximum as maximum
     from operators.aggregates import mean as mean
+    from operators.aggregates import median as median
     from operators.aggregates import minimum as minimum
+    from operators.aggregates import quantile as quantile
+    from operators.aggregates import rows as rows
+    from operators.aggregates import top as top
     from operators.aggregates import total as total
+    from operators.aggregates import variance as variance
     from operators.apply import Operator as Operator
+    from operators.custom import Aggregate as Aggregate
+    from operators.custom import BatchAggregate as BatchAggregate
     from operators.states import CounterState as CounterState
     from operators.states import ListState as ListState
     from operators.states import MapState as MapState
@@ -54,8 +64,23 @@ _HOMES = {
     "seep.connectors.console": ("ConsoleSink",),
     "seep.running": ("run", "start"),
     "seep.errors": ("Bug", "DataLoss", "Fenced", "Misuse", "Rebuild", "Retry", "SeepError"),
-    "operators.aggregates": ("count", "maximum", "mean", "minimum", "total"),
+    "operators.aggregates": (
+        "count",
+        "distinct",
+        "first",
+        "last",
+        "maximum",
+        "mean",
+        "median",
+        "minimum",
+        "quantile",
+        "rows",
+        "top",
+        "total",
+        "variance",
+    ),
     "operators.apply": ("Operator",),
+    "operators.custom": ("Aggregate", "BatchAggregate"),
     "operators.states": ("CounterState", "ListState", "MapState", "SetState", "ValueState"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

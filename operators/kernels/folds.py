@@ -43,6 +43,31 @@ def total_integers(
 
 
 @compiled
+def discount_rows(slots: Any, validity: int, bit: int, seen: Any) -> None:
+    for row in range(slots.shape[0]):
+        slot = slots[row]
+        if slot >= 0 and is_valid(validity, bit + row):
+            seen[slot] -= 1
+
+
+@compiled
+def discount_integers(
+    slots: Any, values: int, validity: int, bit: int, unsigned: bool, low: Any, high: Any, seen: Any
+) -> None:
+    """Undo `total_integers`."""
+    for row in range(slots.shape[0]):
+        slot = slots[row]
+        if slot >= 0 and is_valid(validity, bit + row):
+            word = load_word(values + 8 * row)
+            if low[slot] < word:
+                high[slot] -= 1
+            if not unsigned and word >= _SIGN:
+                high[slot] += 1
+            low[slot] -= word
+            seen[slot] -= 1
+
+
+@compiled
 def total_floats(slots: Any, values: int, validity: int, bit: int, total: Any, seen: Any) -> None:
     for row in range(slots.shape[0]):
         slot = slots[row]
@@ -69,6 +94,28 @@ def total_decimals(slots: Any, values: int, validity: int, bit: int, low: Any, h
             high[slot] = np.int64(middle)
             top[slot] += over - np.int64(1 if upper >= _SIGN else 0)
             seen[slot] += 1
+
+
+@compiled
+def discount_decimals(
+    slots: Any, values: int, validity: int, bit: int, low: Any, high: Any, top: Any, seen: Any
+) -> None:
+    """Undo `total_decimals`."""
+    for row in range(slots.shape[0]):
+        slot = slots[row]
+        if slot >= 0 and is_valid(validity, bit + row):
+            word = load_word(values + 16 * row)
+            upper = load_word(values + 16 * row + 8)
+            borrow = np.uint64(1 if low[slot] < word else 0)
+            middle = np.uint64(high[slot])
+            under = np.int64(1 if middle < upper else 0)
+            middle -= upper
+            under += np.int64(1 if middle < borrow else 0)
+            middle -= borrow
+            low[slot] -= word
+            high[slot] = np.int64(middle)
+            top[slot] -= under - np.int64(1 if upper >= _SIGN else 0)
+            seen[slot] -= 1
 
 
 @compiled
@@ -155,6 +202,20 @@ def extreme_texts(
                 better = _text_before(data, start, stop, best_start, best_stop)
             if better:
                 winner[slot] = row
+
+
+@compiled
+def extreme_times(slots: Any, times: int, last: bool, best: Any, seen: Any, winner: Any) -> None:
+    """The row of each slot with the least time (of equal ones the first) or the greatest (the last), in ``winner``, if
+    it beats the one before this batch. Address 0: all times are equal."""
+    for row in range(slots.shape[0]):
+        slot = slots[row]
+        if slot >= 0:
+            time = load_signed(times + 8 * row) if times else np.int64(0)
+            if seen[slot] == 0 or (time >= best[slot] if last else time < best[slot]):
+                best[slot] = time
+                winner[slot] = row
+            seen[slot] = 1
 
 
 @compiled

@@ -36,6 +36,15 @@ def merge_totals(slots: Any, counts: int, lows: int, highs: int, low: Any, high:
 
 
 @compiled
+def merge_float_totals(slots: Any, counts: int, totals: int, total: Any, seen: Any) -> None:
+    for row in range(slots.shape[0]):
+        slot = slots[row]
+        if slot >= 0:
+            total[slot] += load_float(totals + 8 * row)
+            seen[slot] += load_signed(counts + 8 * row)
+
+
+@compiled
 def merge_decimal_totals(
     slots: Any, counts: int, lows: int, highs: int, tops: int, low: Any, high: Any, top: Any, seen: Any
 ) -> None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import polars as pl
 import pyarrow as pa
 
 from operators.aggregate import Aggregate
@@ -49,13 +48,14 @@ def sending(vertex: Vertex, chains: Sequence[Chain], used: Collection[str]) -> S
     head, arguments = vertex.make.args
     if "late" in used:
         return Sending(vertex.make, reason="its late rows are taken, which travel as they are")
-    column: str | None = arguments.get("time_column")
+    # An aggregate's time only gives its rows an order; a window's says where they belong.
+    column: str | None = arguments["time_column"] if head is TumblingWindow else None
     if column is not None and not all(_never_null(chain, column) for chain in chains):
         return Sending(vertex.make, reason=f"{column!r} may be null behind a function, and such rows are dead letters")
     schema: pa.Schema = physical(arguments["schema"])
     aggregates: Mapping[str, Spec] = arguments["aggregates"]
     reason = why_not(schema, aggregates)
-    read = _read(schema, arguments["keys"], column, aggregates)
+    read = _read(schema, arguments["keys"], arguments.get("time_column"), aggregates)
     unread = tuple(name for name in schema.names if name not in read.names)
     if reason:
         narrow = partial(vertex.make.func, head, {**arguments, "schema": read})
@@ -67,6 +67,7 @@ def sending(vertex: Vertex, chains: Sequence[Chain], used: Collection[str]) -> S
         column,
         arguments["size_us"] if column is not None else 0,
         arguments["offset_us"] if column is not None else 0,
+        arguments.get("time_column"),
     )
     return Sending(partial(vertex.make.func, head, {**arguments, "combined": combine}), schema, combine, unread=unread)
 
@@ -74,7 +75,7 @@ def sending(vertex: Vertex, chains: Sequence[Chain], used: Collection[str]) -> S
 def _read(schema: pa.Schema, keys: Sequence[str], time: str | None, aggregates: Mapping[str, Spec]) -> pa.Schema:
     names = {*keys, time}
     for spec in aggregates.values():
-        names |= set(spec.column.meta.root_names()) if isinstance(spec.column, pl.Expr) else {spec.column}
+        names |= spec.reads(schema)
     # Rows without any column could not be counted.
     fields = [field for field in schema if field.name in names] or [schema.field(0)]
     return pa.schema(fields)

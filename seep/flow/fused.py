@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 
 from operators.combine import Combine, Combiner, worth_folding
@@ -200,7 +199,7 @@ class LogicPlan:
         Users' code is never run for this, nor Polars, whose threads would make a fork of this process unsafe.
         """
         given = self.head.args[1] if isinstance(self.head, partial) else {}
-        if "schema" not in given or any(isinstance(s.column, pl.Expr) for s in given.get("aggregates", {}).values()):
+        if "schema" not in given or any(spec.foreign for spec in given.get("aggregates", {}).values()):
             return
         head, record = self.head(self.name, self.ports), _two_rows(physical(given["schema"]))
         batch = ArrowBatch(record, buckets_of(record, given.get("keys", ())))

@@ -23,9 +23,17 @@ def aggregate(stream: Stream, emit: str, aggregates: dict[str, Spec]) -> Any:
 
     keys = key_of(stream, "aggregate")
     refuse_clash(keys, tuple(aggregates))
-    arguments = {"keys": keys, "schema": stream.schema, "aggregates": aggregates, "emit": emit}
+    wanted = stream.time is not None and any(spec.reads_time for spec in aggregates.values())
+    timed, column = stream.timed() if wanted else (stream, None)
+    arguments = {
+        "keys": keys,
+        "schema": timed.schema,
+        "aggregates": aggregates,
+        "emit": emit,
+        "time_column": column,
+    }
     schema = Aggregate(**arguments).schema
-    inputs = (Input(stream.lineage, keys, stream.schema),)
+    inputs = (Input(timed.lineage, keys, timed.schema),)
     make = partial(ready, Aggregate, arguments)
     vertex = stream._operator("aggregate", make, {"out": schema}, inputs, hint_of("aggregate", keys))
     kind = Table if emit == "update" else Stream

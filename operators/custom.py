@@ -1,0 +1,254 @@
+"""Users' own aggregates: four small methods over one Python value, or the same four over whole columns.
+
+State is data that can be saved (`operators.packing`), never an object. What a user's code raises ends the flow, naming
+the aggregate: a row that is in a group cannot be taken out of it again, so there is no dead letter for it.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from operators.accumulators import Accumulator
+from operators.aggregates import Spec
+from operators.collected import present
+from operators.index import Slots
+from operators.packing import pack, plain, unpack
+from seep.errors import Misuse, SeepError
+from seep.model.schema import physical_type, type_of
+
+T = TypeVar("T")
+
+_USERS = "runs code of yours, which only the operator runs"
+
+
+class _Own(Spec):
+    """What both forms share: the values they read, and the type they give."""
+
+    methods: ClassVar[tuple[str, ...]] = ("add", "result")
+    result: Any
+
+    def __init__(self, column: str | pl.Expr) -> None:
+        super().__init__(type(self).__name__, column)
+
+    @property
+    def foreign(self) -> bool:
+        return True
+
+    def _checked(self, schema: pa.Schema) -> tuple[pa.DataType, pa.DataType]:
+        """Is everything there? The types of the values and of the result."""
+        if not isinstance(getattr(self, "column", None), str | pl.Expr):
+            raise Misuse(f"{self.aggregate} has no column; call super().__init__(column) in its __init__")
+        for name in self.methods:
+            if getattr(type(self), name) in (getattr(Aggregate, name, None), getattr(BatchAggregate, name, None)):
+                raise Misuse(f"{self} has no {name}; an aggregate needs {', '.join(self.methods)}")
+        kind = self.input_type(schema)
+        assert kind is not None
+        try:
+            hint = typing.get_type_hints(self.result).get("return")
+        except NameError as problem:
+            raise Misuse(f"{self}: {problem}; the types of its methods must be visible in its module") from problem
+        declared = getattr(type(self), "output", hint)
+        if declared is None:
+            raise Misuse(f"{self} does not say what it gives; annotate it: def result(self, state) -> float")
+        return kind, physical_type(type_of(declared, "result")[0])
+
+
+class Aggregate(_Own):
+    """An aggregate of your own over one value for each key, which may be anything that a state may hold.
+
+    Without `merge` it works in every window whose rows are added one by one.
+
+    >>> class Longest(Aggregate):
+    ...     def zero(self) -> str:
+    ...         return ""
+    ...     def add(self, state: str, value: str) -> str:
+    ...         return max(state, value, key=len)
+    ...     def merge(self, state: str, other: str) -> str:
+    ...         return max(state, other, key=len)
+    ...     def result(self, state: str) -> str:
+    ...         return state
+    >>> str(Longest("word"))
+    "Longest('word')"
+    """
+
+    methods: ClassVar[tuple[str, ...]] = ("zero", "add", "result")
+
+    def zero(self) -> Any:
+        """The state before the first value."""
+
+    def add(self, state: Any, value: Any) -> Any:
+        """The state with one more value; nulls never come here."""
+
+    def merge(self, state: Any, other: Any) -> Any:
+        """The state of both together; ``other`` holds the later rows."""
+
+    def result(self, state: Any) -> Any:
+        """What to give out; null is given out when no value has come. Its annotation is the type of the column."""
+
+    def accumulator(self, schema: pa.Schema, time_column: str | None = None) -> Accumulator:
+        return Own(self, *self._checked(schema))
+
+
+class BatchAggregate(_Own):
+    """The same on columns: ``zero`` names the columns of the state and what each begins with (a float, int or bool),
+    and the methods get them as numpy arrays, one element for each group, to change in place.
+
+    >>> class Energy(BatchAggregate):
+    ...     zero = {"sum": 0.0}
+    ...     def add(self, state, groups, values):
+    ...         np.add.at(state["sum"], groups, values.to_numpy() ** 2)
+    ...     def merge(self, state, groups, other):
+    ...         np.add.at(state["sum"], groups, other["sum"])
+    ...     def result(self, state) -> float:
+    ...         return state["sum"]
+    >>> str(Energy("volts"))
+    "Energy('volts')"
+    """
+
+    zero: ClassVar[Mapping[str, float | int | bool]] = {}
+
+    def add(self, state: dict[str, Any], groups: Slots, values: pa.Array) -> None:
+        """Add values, none of them null; ``groups`` says for each to which element of the state it belongs."""
+
+    def merge(self, state: dict[str, Any], groups: Slots, other: dict[str, Any]) -> None:
+        """Add states; ``groups`` says for each to which element it belongs. Several may belong to one."""
+
+    def result(self, state: dict[str, Any]) -> Any:
+        """One result for each element: a numpy or Arrow array. Its annotation is the type of one."""
+
+    def accumulator(self, schema: pa.Schema, time_column: str | None = None) -> Accumulator:
+        if not self.zero or any(type(value) not in (float, int, bool) for value in self.zero.values()):
+            raise Misuse(f'{self} needs the columns of its state, such as zero = {{"sum": 0.0, "weight": 0}}')
+        return OwnColumns(self, *self._checked(schema))
+
+
+class _Runs(Accumulator):
+    """Runs a user's methods."""
+
+    apart: ClassVar[str] = _USERS
+
+    def __init__(self, own: Any, kind: pa.DataType, output: pa.DataType, base: type) -> None:
+        super().__init__(kind, output)
+        self.own = own
+        self.mergeable = type(own).merge is not base.__dict__["merge"]
+
+    def _run(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except SeepError:
+            raise
+        except Exception as problem:  # users' code may raise anything
+            raise Misuse(f"{self.own} fails: {type(problem).__name__}: {problem}; fix it") from problem
+
+    def _array(self, values: Any) -> pa.Array:
+        array = values if isinstance(values, pa.Array) else pa.array(values)
+        return array if array.type == self.output else array.cast(self.output)
+
+
+class Own(_Runs):
+    """One Python value for each slot."""
+
+    def __init__(self, own: Aggregate, kind: pa.DataType, output: pa.DataType) -> None:
+        super().__init__(own, kind, output, Aggregate)
+        self._states: Any = np.empty(0, object)
+
+    def grow(self, capacity: int) -> None:
+        super().grow(capacity)
+        states = np.empty(capacity, object)
+        states[: len(self._states)] = self._states
+        self._states = states
+
+    def clear(self, slots: Slots) -> None:
+        super().clear(slots)
+        self._states[slots] = None
+
+    def add(self, slots: Slots, array: pa.Array) -> None:
+        slots, values = present(slots, array)
+        self._run(lambda: self._each(self.own.add, slots, values.to_pylist()))
+        np.add.at(self.columns["seen"], slots, 1)
+
+    def _each(self, method: Callable[[Any, Any], Any], slots: Slots, values: list[Any]) -> None:
+        new = np.unique(slots[self.columns["seen"][slots] == 0])
+        for slot in new.tolist():
+            self._states[slot] = self.own.zero()
+        # A group's states one after the other, in a plain dict: an array of objects is slow to index.
+        states = {slot: self._states[slot] for slot in np.unique(slots).tolist()}
+        for slot, value in zip(slots.tolist(), values, strict=True):
+            states[slot] = method(states[slot], value)
+        for slot, state in states.items():
+            self._states[slot] = state
+
+    def merge(self, slots: Slots, saved: Mapping[str, pa.Array]) -> None:
+        kept = np.flatnonzero((slots >= 0) & (saved["seen"].to_numpy() > 0))
+        states = [unpack(state) for state in saved["state"].take(pa.array(kept)).to_pylist()]
+        self._run(lambda: self._each(self.own.merge, slots[kept], states))
+        np.add.at(self.columns["seen"], slots[kept], saved["seen"].to_numpy()[kept])
+
+    def result(self, slots: Slots) -> pa.Array:
+        seen = self.columns["seen"][slots].tolist()
+
+        def work() -> pa.Array:
+            pairs = zip(self._states[slots].tolist(), seen, strict=True)
+            return pa.array([self.own.result(state) if count else None for state, count in pairs], self.output)
+
+        return self._run(work)
+
+    def save(self, slots: Slots) -> dict[str, pa.Array]:
+        states = self._run(lambda: [pack(plain(state)) for state in self._states[slots].tolist()])
+        return {**super().save(slots), "state": pa.array(states, pa.binary())}
+
+    def restore(self, slots: Slots, saved: Mapping[str, pa.Array]) -> None:
+        super().restore(slots, {"seen": saved["seen"]})
+        for slot, state in zip(slots.tolist(), saved["state"].to_pylist(), strict=True):
+            self._states[slot] = unpack(state)
+
+
+class OwnColumns(_Runs):
+    """Columns of numbers by slot."""
+
+    def __init__(self, own: BatchAggregate, kind: pa.DataType, output: pa.DataType) -> None:
+        super().__init__(own, kind, output, BatchAggregate)
+        for name, value in own.zero.items():
+            self.columns[f"own.{name}"] = np.zeros(0, np.array(value).dtype)
+
+    def clear(self, slots: Slots) -> None:
+        super().clear(slots)
+        for name, value in self.own.zero.items():
+            self.columns[f"own.{name}"][slots] = value
+
+    def add(self, slots: Slots, array: pa.Array) -> None:
+        slots, values = present(slots, array)
+        self._groups(slots, lambda state, groups: self.own.add(state, groups, values))
+        np.add.at(self.columns["seen"], slots, 1)
+
+    def _groups(self, slots: Slots, work: Callable[[dict[str, Any], Slots], None]) -> None:
+        if len(slots) == 0:
+            return
+        touched, groups = np.unique(slots, return_inverse=True)
+        state = self._state(touched)
+        self._run(lambda: work(state, groups))
+        for name, column in state.items():
+            self.columns[f"own.{name}"][touched] = column
+
+    def _state(self, slots: Slots) -> dict[str, Any]:
+        return {name: self.columns[f"own.{name}"][slots] for name in self.own.zero}
+
+    def merge(self, slots: Slots, saved: Mapping[str, pa.Array]) -> None:
+        kept = np.flatnonzero((slots >= 0) & (saved["seen"].to_numpy() > 0))
+        other = {n: saved[f"own.{n}"].to_numpy(zero_copy_only=False)[kept] for n in self.own.zero}
+        self._groups(slots[kept], lambda state, groups: self.own.merge(state, groups, other))
+        np.add.at(self.columns["seen"], slots[kept], saved["seen"].to_numpy()[kept])
+
+    def result(self, slots: Slots) -> pa.Array:
+        seen = self.columns["seen"][slots]
+        chosen = np.flatnonzero(seen)
+        values = self._run(lambda: self._array(self.own.result(self._state(slots[chosen]))))
+        if len(values) != len(chosen):
+            raise Misuse(f"{self.own} gives {len(values)} results for {len(chosen)} groups; give one for each")
+        return values.take(pa.array(np.cumsum(seen > 0) - 1, mask=seen == 0))
