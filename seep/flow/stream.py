@@ -15,7 +15,7 @@ from operators.expressions import condition, project, refuse_neighbours
 from operators.rowwise import FlatMapRows, KeepRows, MapRows
 from operators.stateless import UNITS_US, AddTime, EventTime, Keep, MapBatch, Project, Split
 from seep.errors import Misuse
-from seep.flow import keyed, tabled, windowed
+from seep.flow import keyed, ranked, tabled, windowed
 from seep.flow.dataset import TIME, Dataset, expressions_of, known_columns, known_on_error
 from seep.flow.hints import item_schema, row_schema
 from seep.flow.logical import After, Lineage, Merge, Tap, Time, has_union
@@ -201,6 +201,16 @@ class Stream(Dataset):
             if deleted is not None:
                 condition(self.schema, deleted)
             return tabled.table(self, deleted)
+
+    def top(self, n: int, by: Any, descending: bool = True, ties: str = "number") -> Any:
+        """The best rows of each key, with their `rank` from 1: of each closed window, a Stream; else a Table."""
+        with at_place("top"):
+            return ranked.top(self, n, by, descending, ties)
+
+    def dedupe(self, *columns: str, ttl: str | timedelta | None = None) -> Stream:
+        """The first row for each combination of these columns (none: of the key); after `ttl` it is forgotten."""
+        with at_place("dedupe"):
+            return ranked.dedupe(self, columns, ttl)
 
     def apply(
         self,

@@ -28,6 +28,9 @@ _STREAM_ONLY = (
     "aggregate",
     "window",
     "table",
+    "top",
+    "dedupe",
+    "reduce",
     "apply",
 )
 
