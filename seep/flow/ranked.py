@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,9 @@ import pyarrow as pa
 
 from operators.dedupe import Dedupe
 from operators.ranking import RANK, check_ranking
+from operators.reduce import Reduce
 from operators.stateless import Project
+from operators.step import DEAD_LETTERS
 from operators.top import PLACE, Top
 from operators.window_top import WindowTop
 from seep.errors import Misuse
@@ -23,6 +26,12 @@ from seep.model.schema import TIMESTAMP
 
 if TYPE_CHECKING:
     from seep.flow.stream import Stream
+    from seep.flow.table import Table
+
+
+def named(head: Any, arguments: dict[str, Any], name: str, ports: tuple[int, ...]) -> Any:
+    """Make a ready operator that says its name in dead letters."""
+    return head(**arguments, name=name)
 
 
 def top(stream: Stream, n: int, by: Any, descending: bool, ties: str) -> Any:
@@ -100,3 +109,19 @@ def dedupe(stream: Stream, columns: tuple[str, ...], ttl: str | timedelta | None
     make = partial(ready, Dedupe, arguments)
     vertex = stream._operator("dedupe", make, {"out": schema}, inputs, hint_of("dedupe", keys))
     return Stream(stream.flow, Tap(vertex, "out"), schema, stream.keys, stream.time)
+
+
+def reduce(stream: Stream, function: Callable[[Any, Any], Any], on_error: str) -> Table:
+    from seep.flow.table import Table
+
+    keys = key_of(stream, "reduce")
+    if not callable(function):
+        raise Misuse(f"{function!r} is no function; give fn(folded, row) -> row")
+    if CHANGE in stream.schema.names:
+        raise Misuse(f"the stream has a column {CHANGE!r}, which a Table needs itself; rename it")
+    arguments = {"keys": keys, "schema": stream.schema, "function": function, "on_error": on_error}
+    schema = Reduce(**arguments).schema
+    inputs = (Input(stream.lineage, keys, stream.schema),)
+    outputs = {"out": schema, "errors": DEAD_LETTERS}
+    vertex = stream._operator("reduce", partial(named, Reduce, arguments), outputs, inputs, hint_of("reduce", keys))
+    return Table(stream.flow, Tap(vertex, "out"), schema, keys)

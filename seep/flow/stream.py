@@ -212,6 +212,12 @@ class Stream(Dataset):
         with at_place("dedupe"):
             return ranked.dedupe(self, columns, ttl)
 
+    def reduce(self, fn: Callable[[Any, Any], Any], on_error: str = "dead_letter") -> Table:
+        """``fn(folded, row)`` gives the new folded row of the key, beginning with its first: a Table."""
+        with at_place("reduce"):
+            known_on_error(on_error)
+            return ranked.reduce(self, fn, on_error)
+
     def apply(
         self,
         operator: Operator | type[Operator],

@@ -13,10 +13,11 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from operators.dedupe import Dedupe
+from operators.reduce import Reduce
 from operators.top import Top
 from operators.window_top import WindowTop
 from seep.model.arrow import ArrowBatch, ArrowState, compact
@@ -57,6 +58,15 @@ rows = st.fixed_dictionaries(
 )
 epochs = st.lists(st.tuples(st.lists(rows, max_size=12), st.integers(0, 12)), min_size=1, max_size=6)
 
+
+def longest(folded: Any, row: Any) -> Any:
+    """Refuses zebras; the row with the longer text, and how many there were."""
+    if row.text == "zebra":
+        raise ValueError("a zebra")
+    better = row if len(row.text or "") > len(folded.text or "") else folded
+    return {**better.as_dict(), "number": (folded.number or 0) + 1}
+
+
 FACTORIES: dict[str, Callable[[], Head]] = {
     "top": lambda: Top(KEYS, SCHEMA, 2, ["number"]),
     "top ascending": lambda: Top(KEYS, SCHEMA, 3, ["ratio", "text"], descending=False),
@@ -66,6 +76,7 @@ FACTORIES: dict[str, Callable[[], Head]] = {
     "window top shared": lambda: WindowTop(["key"], SCHEMA, ["end"], 1, ["number"], descending=False, ties="rank"),
     "dedupe": lambda: Dedupe(KEYS, SCHEMA),
     "dedupe for a time": lambda: Dedupe(KEYS, SCHEMA, TTL_MS),
+    "reduce": lambda: Reduce(KEYS, SCHEMA, longest),
 }
 ROUTED = {"top of all": [], "window top shared": ["key"]}
 
@@ -104,6 +115,7 @@ def counters(head: Head) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("name", FACTORIES)
+@settings(max_examples=20)
 @given(plan=epochs, data=st.data())
 def test_restarts_do_not_show(name: str, plan: Plan, data: st.DataObject) -> None:
     expected = run(name, plan)
@@ -126,6 +138,7 @@ def test_restarts_do_not_show(name: str, plan: Plan, data: st.DataObject) -> Non
 
 
 @pytest.mark.parametrize("name", FACTORIES)
+@settings(max_examples=20)
 @given(plan=epochs, cuts=st.lists(st.integers(1, 4095), min_size=1, max_size=3, unique=True), data=st.data())
 def test_partitioning_does_not_show(name: str, plan: Plan, cuts: list[int], data: st.DataObject) -> None:
     expected = run(name, plan)
@@ -278,3 +291,27 @@ def test_dedupe_gives_first_rows(name: str, plan: Plan) -> None:
         assert list(zip(out.buckets.tolist(), map(repr, out.record.to_pylist()), strict=True)) == want
         assert head.statistics().get("filtered", 0) == dropped
         assert head.statistics()["keys"] == len(until)
+
+
+@given(plan=epochs)
+def test_reduce_is_a_fold(plan: Plan) -> None:
+    head, folded, table = FACTORIES["reduce"](), dict[Any, dict[str, Any]](), dict[Any, str]()
+    for moment, batch in moments(plan, KEYS):
+        refused = []
+        for row in batch.record.to_pylist():
+            key, so_far = group_of(row, KEYS), folded.get(group_of(row, KEYS))
+            if so_far is None:
+                folded[key] = row
+            elif row["text"] == "zebra" or (so_far["number"] or 0) == 2**63 - 1:
+                refused.append(key)
+            else:
+                longer = len(row["text"] or "") > len(so_far["text"] or "")
+                folded[key] = {**(row if longer else so_far), "number": (so_far["number"] or 0) + 1}
+        outputs = head.take(moment, [(0, batch)])
+        for row in outputs["out"].record.to_pylist() if "out" in outputs else []:
+            change, key = row.pop("change"), group_of(row, KEYS)
+            assert (change == "insert") == (key not in table)
+            assert table.get(key) != repr(row), "nothing changed"
+            table[key] = repr(row)
+        assert table == {key: repr(row) for key, row in folded.items()}
+        assert len(refused) == (outputs["errors"].rows if "errors" in outputs else 0)
