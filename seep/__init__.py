@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from operators.aggregates import minimum as minimum
     from operators.aggregates import total as total
     from operators.apply import Operator as Operator
+    from operators.batch_operator import BatchOperator as BatchOperator
     from operators.states import CounterState as CounterState
     from operators.states import ListState as ListState
     from operators.states import MapState as MapState
     from operators.states import SetState as SetState
     from operators.states import ValueState as ValueState
+    from operators.table_state import TableState as TableState
     from seep.connectors.console import ConsoleSink as ConsoleSink
     from seep.connectors.files import FileSource as FileSource
     from seep.connectors.filesink import FileSink as FileSink
@@ -56,7 +58,9 @@ _HOMES = {
     "seep.errors": ("Bug", "DataLoss", "Fenced", "Misuse", "Rebuild", "Retry", "SeepError"),
     "operators.aggregates": ("count", "maximum", "mean", "minimum", "total"),
     "operators.apply": ("Operator",),
+    "operators.batch_operator": ("BatchOperator",),
     "operators.states": ("CounterState", "ListState", "MapState", "SetState", "ValueState"),
+    "operators.table_state": ("TableState",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

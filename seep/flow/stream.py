@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from operators.aggregates import Spec
 from operators.apply import Operator
+from operators.batch_operator import BatchOperator
 from operators.expressions import condition, project, refuse_neighbours
 from operators.rowwise import FlatMapRows, KeepRows, MapRows
 from operators.stateless import UNITS_US, AddTime, EventTime, Keep, MapBatch, Project, Split
@@ -220,14 +221,14 @@ class Stream(Dataset):
 
     def apply(
         self,
-        operator: Operator | type[Operator],
+        operator: Operator | BatchOperator | type[Operator] | type[BatchOperator],
         *others: Stream,
         out: Any,
         every: str | timedelta | None = None,
         outs: dict[str, Any] | None = None,
         on_error: str = "dead_letter",
     ) -> Applied:
-        """Run a user's Operator: by key with state, or unkeyed and stateless."""
+        """Run a user's Operator, by key with state or unkeyed and stateless; or a BatchOperator, by key."""
         with at_place("apply"):
             known_on_error(on_error)
             for other in others:

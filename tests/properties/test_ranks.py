@@ -16,8 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from operators.batch_operator import BatchApply, BatchContext, BatchOperator
 from operators.dedupe import Dedupe
 from operators.reduce import Reduce
+from operators.table_state import TableState
 from operators.top import Top
 from operators.window_top import WindowTop
 from seep.model.arrow import ArrowBatch, ArrowState, compact
@@ -67,6 +69,36 @@ def longest(folded: Any, row: Any) -> Any:
     return {**better.as_dict(), "number": (folded.number or 0) + 1}
 
 
+STATISTICS = pa.schema({"key": pa.string(), "group": pa.int32(), "rows": pa.int64(), "text": pa.string()})
+
+
+class Statistics(BatchOperator):
+    """Rows and last text of each key; a text "x" forgets it, a zebra fails the key."""
+
+    known = TableState({"rows": int, "text": str | None})
+
+    def on_batch(self, batch: pa.RecordBatch, ctx: BatchContext) -> None:
+        ctx.emit(batch.select(["number"]), to="numbers")
+        last: dict[Any, dict[str, Any]] = {}
+        for row in reversed(batch.to_pylist()):
+            found = last.setdefault(group_of(row, KEYS), {**{k: row[k] for k in KEYS}, "rows": 0, "text": row["text"]})
+            found["rows"] += 1
+        new = pa.RecordBatch.from_pylist(list(last.values()), schema=STATISTICS)
+        before = self.known.get(new)
+        rows = [
+            {**now, "rows": now["rows"] + (old["rows"] or 0)}
+            for now, old in zip(new.to_pylist(), before.to_pylist(), strict=True)
+        ]
+        result = pa.RecordBatch.from_pylist(rows, schema=STATISTICS)
+        self.known.put(result)
+        self.known.delete(pa.RecordBatch.from_pylist([r for r in rows if r["text"] == "x"], schema=STATISTICS))
+        if "zebra" in batch.column("text").to_pylist():
+            raise ValueError("a zebra")
+        ctx.emit(result)
+
+
+OUTPUTS = {"out": STATISTICS, "numbers": pa.schema({"number": pa.int64()})}
+
 FACTORIES: dict[str, Callable[[], Head]] = {
     "top": lambda: Top(KEYS, SCHEMA, 2, ["number"]),
     "top ascending": lambda: Top(KEYS, SCHEMA, 3, ["ratio", "text"], descending=False),
@@ -77,6 +109,7 @@ FACTORIES: dict[str, Callable[[], Head]] = {
     "dedupe": lambda: Dedupe(KEYS, SCHEMA),
     "dedupe for a time": lambda: Dedupe(KEYS, SCHEMA, TTL_MS),
     "reduce": lambda: Reduce(KEYS, SCHEMA, longest),
+    "batches": lambda: BatchApply(Statistics(), "op", tuple(KEYS), (SCHEMA,), OUTPUTS),
 }
 ROUTED = {"top of all": [], "window top shared": ["key"]}
 
@@ -96,7 +129,7 @@ def moments(plan: Plan, keys: list[str]) -> Iterator[tuple[Moment, ArrowBatch]]:
 def canonical(outputs: Sequence[dict[str, ArrowBatch]]) -> dict[str, tuple[list[str], list[int]]]:
     """Outputs of neighbouring partitions put together; rows as text, so that NaN equals NaN."""
     result = {}
-    for role in ("out", "errors"):
+    for role in ("out", "numbers", "errors"):
         parts = [o[role] for o in outputs if role in o]
         if parts:
             whole = ArrowBatch.concat(parts)
@@ -315,3 +348,29 @@ def test_reduce_is_a_fold(plan: Plan) -> None:
             table[key] = repr(row)
         assert table == {key: repr(row) for key, row in folded.items()}
         assert len(refused) == (outputs["errors"].rows if "errors" in outputs else 0)
+
+
+@given(plan=epochs)
+def test_a_columnar_operator_keeps_rows_by_key(plan: Plan) -> None:
+    head, known = FACTORIES["batches"](), dict[Any, tuple[int, str | None]]()
+    for moment, batch in moments(plan, KEYS):
+        by_key = dict[Any, Rows]()
+        for row in batch.record.to_pylist():
+            by_key.setdefault(group_of(row, KEYS), []).append(row)
+        want, refused = {}, 0
+        for key, content in by_key.items():
+            if any(row["text"] == "zebra" for row in content):
+                refused += len(content)
+                continue
+            want[key] = known[key] = (known.get(key, (0, None))[0] + len(content), content[-1]["text"])
+            if known[key][1] == "x":
+                del known[key]
+        outputs = head.take(moment, [(0, batch)])
+        out = outputs["out"].record.to_pylist() if "out" in outputs else []
+        assert {group_of(row, KEYS): (row["rows"], row["text"]) for row in out} == want
+        assert len(out) == len(want)
+        assert (outputs["numbers"].rows if "numbers" in outputs else 0) == batch.rows - refused
+        assert (outputs["errors"].rows if "errors" in outputs else 0) == refused
+        held = {group_of(row, KEYS): (row["rows"], row["text"]) for row in head.content().to_pylist()}
+        assert held == known
+        assert head.statistics()["keys"] == len(known)
