@@ -66,7 +66,7 @@ class Ranking:
         first, ranks = _firsts(group_starts), _firsts(run_starts)
         ranks += 1 - first
         kept = np.flatnonzero(ranks <= self._n)
-        rows, ranks, runs = order[kept], ranks[kept], np.cumsum(run_starts)[kept]
+        rows, ranks, runs = order[kept], ranks[kept], np.cumsum(run_starts, dtype=np.int64)[kept]
         rows = rows[self._settled(record, rows, runs)]
         if not self._shared:
             # Rows were kept by whole runs of equals: their places are still those in the group.

@@ -37,7 +37,7 @@ def apply_batches(
         raise Misuse("a BatchOperator works by key; call key_by(..) before it, or use map_batch")
     if any(other.keys != stream.keys for other in streams):
         raise Misuse("the inputs of a BatchOperator have key columns of other names; rename them")
-    arguments = {
+    arguments: dict[str, Any] = {
         "keys": stream.keys,
         "inputs": tuple(one.schema for one in streams),
         "outputs": outputs,

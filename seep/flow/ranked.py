@@ -78,7 +78,7 @@ def windows_of(stream: Stream) -> tuple[str, ...]:
     if ways[0].tap.output != "out" or CHANGE in vertex.outputs["out"].names:
         return ()
     names = tuple(reversed(made.get("names", ()))) if vertex.verb == "window" else made.get("windows", ())
-    followed = [_followed(ways[0], name) for name in names]
+    followed = [name for name in (_followed(ways[0], name) for name in names) if name is not None]
     schema = stream.schema
     return tuple(name for name in followed if name in schema.names and schema.field(name).type == TIMESTAMP)
 
