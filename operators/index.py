@@ -91,8 +91,11 @@ class KeyIndex:
         arrays = (self.times, self._entries, self._starts, self._lengths, self._table, self._arena)
         return sum(array.nbytes for array in arrays)
 
-    def find(self, columns: Sequence[pa.Array], rows: int, times: npt.NDArray[np.int64] | None = None) -> Found:
-        """The slot of each row, made if need be; every slot touched counts as changed."""
+    def find(
+        self, columns: Sequence[pa.Array], rows: int, times: npt.NDArray[np.int64] | None = None, changed: bool = True
+    ) -> Found:
+        """The slot of each row, made if need be; every slot touched counts as changed. ``changed=False``: only those
+        that `mark` names afterwards, which must name the fresh ones."""
         search = _Search(self, rows)
         for low in range(0, rows, _ROWS_AT_ONCE):
             high = min(rows, low + _ROWS_AT_ONCE)
@@ -102,7 +105,21 @@ class KeyIndex:
                 search.add_text(low, shape, then)
             else:
                 search.add(low, encode(part, high - low), then)
-        return search.found()
+        return search.found(changed)
+
+    def mark(self, slots: Slots) -> None:
+        """These entries have changed."""
+        self._dirty[slots] = True
+
+    def seek(self, columns: Sequence[pa.Array], rows: int) -> Slots:
+        """The slot of each row, -1 where its key has none; for an index without times."""
+        slots = np.empty(rows, np.int64)
+        where = (self._table, self._arena, self._entries, self._starts, self._lengths, self.times)
+        for low in range(0, rows, _ROWS_AT_ONCE):
+            high = min(rows, low + _ROWS_AT_ONCE)
+            form = encode([column.slice(low, high - low) for column in columns], high - low)
+            lookup.look_up(form.offsets, form.words, _NO_TIMES, *where, slots[low:high])
+        return slots
 
     def _make_room(self, words: int) -> None:
         counters = self._counters
@@ -214,7 +231,7 @@ class KeyIndex:
         self._make_words(len(form.words))
         search = _Search(self, len(keys))
         search.add(0, form, times)
-        found = search.found()
+        found = search.found(changed=False)
         self._dirty[found.touched] = False
         self._saved[found.touched] = True
         return found
@@ -316,12 +333,13 @@ class _Search:
             index._counters,
         )
 
-    def found(self) -> Found:
+    def found(self, changed: bool) -> Found:
         index = self._index
         touched = self._touched[: self._met].copy()
         fresh = self._fresh[: index._counters[kernel.FRESH]].copy()
         index._saved[fresh] = False
-        index._dirty[touched] = True
+        if changed:
+            index._dirty[touched] = True
         return Found(self._slots, touched, fresh)
 
 

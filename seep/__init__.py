@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from operators.aggregates import total as total
     from operators.aggregates import variance as variance
     from operators.apply import Operator as Operator
+    from operators.batch_operator import BatchOperator as BatchOperator
     from operators.custom import Aggregate as Aggregate
     from operators.custom import BatchAggregate as BatchAggregate
     from operators.states import CounterState as CounterState
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from operators.states import MapState as MapState
     from operators.states import SetState as SetState
     from operators.states import ValueState as ValueState
+    from operators.table_state import TableState as TableState
     from seep.connectors.console import ConsoleSink as ConsoleSink
     from seep.connectors.files import FileSource as FileSource
     from seep.connectors.filesink import FileSink as FileSink
@@ -81,7 +83,9 @@ _HOMES = {
     ),
     "operators.apply": ("Operator",),
     "operators.custom": ("Aggregate", "BatchAggregate"),
+    "operators.batch_operator": ("BatchOperator",),
     "operators.states": ("CounterState", "ListState", "MapState", "SetState", "ValueState"),
+    "operators.table_state": ("TableState",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -201,6 +201,8 @@ class LogicPlan:
         given = self.head.args[1] if isinstance(self.head, partial) else {}
         if "schema" not in given or any(spec.foreign for spec in given.get("aggregates", {}).values()):
             return
+        if "function" in given or any(isinstance(one, pl.Expr) for one in given.get("by", ())):
+            return
         head, record = self.head(self.name, self.ports), _two_rows(physical(given["schema"]))
         batch = ArrowBatch(record, buckets_of(record, given.get("keys", ())))
         for grouping in self.groupings:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from operators.apply import Apply, Operator, overrides, states_of
+from operators.batch_operator import BatchOperator
 from operators.step import DEAD_LETTERS
 from seep.errors import Misuse
+from seep.flow.columnar import apply_batches
 from seep.flow.logical import Input, Tap, Time
 from seep.model.arrow import CHANGE
 from seep.model.duration import positive_microseconds
@@ -69,8 +71,9 @@ def apply(
     from seep.flow.stream import Applied, Broadcast
 
     made = operator() if isinstance(operator, type) else operator
-    if not isinstance(made, Operator) or not overrides(made, "on_row"):
-        raise Misuse(f"{operator!r} must be a seep.Operator with its own on_row")
+    columnar = isinstance(made, BatchOperator)
+    if not columnar and (not isinstance(made, Operator) or not overrides(made, "on_row")):
+        raise Misuse(f"{operator!r} must be a seep.Operator with its own on_row, or a seep.BatchOperator")
     streams = (stream, *others)
     broadcast = {port: one.keys for port, one in enumerate(streams) if isinstance(one, Broadcast)}
     partitioned = [one for one in streams if not isinstance(one, Broadcast)]
@@ -81,15 +84,19 @@ def apply(
         kinds = [[one.schema.field(key).type for key in one.keys or ()] for one in partitioned]
         if any(kind != kinds[0] for kind in kinds):
             raise Misuse(f"the inputs are keyed by different types: {kinds}")
-    else:
+    elif not columnar:
         wants = [name for name in ("on_timer", "on_tick", "on_epoch") if overrides(made, name)]
         if states_of(made) or wants or every is not None:
             raise Misuse("states, timers, ticks and on_epoch belong to keys; call key_by(..) before it")
-    if (every is not None) != overrides(made, "on_tick"):
+    if columnar and every is not None:
+        raise Misuse("a BatchOperator has no on_tick; leave out every=")
+    if not columnar and (every is not None) != overrides(made, "on_tick"):
         raise Misuse("every= and on_tick belong together; give both or neither")
     if {"out", "errors", "late"} & set(outs):
         raise Misuse("'out', 'errors' and 'late' are no names for side outputs")
     outputs = {"out": schema_of(out), **{name: schema_of(given) for name, given in outs.items()}}
+    if columnar:
+        return apply_batches(made, streams, outputs, on_error)
     arguments = {
         "keys": tuple(one.keys or () for one in streams) if keyed else None,
         "inputs": tuple(one.schema for one in streams),

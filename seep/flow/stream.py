@@ -11,12 +11,13 @@ import pyarrow as pa
 
 from operators.aggregates import Spec
 from operators.apply import Operator
+from operators.batch_operator import BatchOperator
 from operators.expressions import condition, project, refuse_neighbours
 from operators.rowwise import FlatMapRows, KeepRows, MapRows
 from operators.stateless import UNITS_US, AddTime, EventTime, Keep, MapBatch, Project, Split
 from operators.step import DEAD_LETTERS
 from seep.errors import Misuse
-from seep.flow import grouped, keyed, tabled, windowed
+from seep.flow import grouped, keyed, ranked, tabled, windowed
 from seep.flow.dataset import TIME, Dataset, expressions_of, known_columns, known_on_error
 from seep.flow.grouping import Local, Shuffle, ToOne
 from seep.flow.hints import item_schema, row_schema
@@ -242,16 +243,32 @@ class Stream(Dataset):
                 condition(self.schema, deleted)
             return tabled.table(self, deleted)
 
+    def top(self, n: int, by: Any, descending: bool = True, ties: str = "number") -> Any:
+        """The best rows of each key, with their `rank` from 1: of each closed window, a Stream; else a Table."""
+        with at_place("top"):
+            return ranked.top(self, n, by, descending, ties)
+
+    def dedupe(self, *columns: str, ttl: str | timedelta | None = None) -> Stream:
+        """The first row for each combination of these columns (none: of the key); after `ttl` it is forgotten."""
+        with at_place("dedupe"):
+            return ranked.dedupe(self, columns, ttl)
+
+    def reduce(self, fn: Callable[[Any, Any], Any], on_error: str = "dead_letter") -> Table:
+        """``fn(folded, row)`` gives the new folded row of the key, beginning with its first: a Table."""
+        with at_place("reduce"):
+            known_on_error(on_error)
+            return ranked.reduce(self, fn, on_error)
+
     def apply(
         self,
-        operator: Operator | type[Operator],
+        operator: Operator | BatchOperator | type[Operator] | type[BatchOperator],
         *others: Stream | Broadcast,
         out: Any,
         every: str | timedelta | None = None,
         outs: dict[str, Any] | None = None,
         on_error: str = "dead_letter",
     ) -> Applied:
-        """Run a user's Operator: by key with state, or unkeyed and stateless."""
+        """Run a user's Operator, by key with state or unkeyed and stateless; or a BatchOperator, by key."""
         with at_place("apply"):
             known_on_error(on_error)
             for other in others:

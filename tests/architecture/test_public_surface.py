@@ -13,6 +13,7 @@ FACE = {
     "count", "total", "mean", "minimum", "maximum",
     # users' operators
     "Operator", "ValueState", "ListState", "MapState", "SetState", "CounterState",
+    "BatchOperator", "TableState",
     # ends
     "MemorySource", "GeneratorSource", "FileSource", "MemorySink", "FileSink", "ConsoleSink",
     # running
