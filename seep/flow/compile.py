@@ -38,7 +38,8 @@ def compile_flow(flow: Flow) -> Graph:
             schema = given.schema if plan.schema is None else plan.schema
             for way in found:
                 sender, target, port = names[way.tap.vertex], names[vertex], len(numbers)
-                edge = Edge(f"{sender}->{target}:{port}", sender, target, port)
+                holds_us = way.tap.vertex.settings.get("holds_us", 0)
+                edge = Edge(f"{sender}->{target}:{port}", sender, target, port, holds_us)
                 edges.append(edge)
                 ends[way.tap.vertex].append((way, Route(edge.name, given.keys, schema, plan.combine)))
                 numbers.append(number)
