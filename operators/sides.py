@@ -42,8 +42,8 @@ class Side:
         self._rooms = np.zeros(index.capacity, np.int64)
         self._firsts = np.full(index.capacity, kernel.EMPTY, np.int64)
         self._counts = np.zeros(index.capacity, np.int64)
-        self._lane_times = np.empty(_FIRST_ROWS, np.int64)
-        self._lane_rows = np.empty(_FIRST_ROWS, np.int64)
+        self._lane_times = np.empty(0, np.int64)
+        self._lane_rows = np.empty(0, np.int64)
         self._used = np.zeros(1, np.int64)
         self._chunks = Chunks(schema)
         self._slots = np.zeros(_FIRST_ROWS, np.int64)
@@ -108,7 +108,7 @@ class Side:
             at = kernel.insert(at, touched, offsets, members, times, base, *self._lanes(), self._used)
             if at == len(touched):
                 return
-            self._make_room(new, len(touched))
+            self._make_room(new, len(touched), np.empty(0, np.int64))
 
     def _lanes(self) -> tuple[Any, ...]:
         return self._starts, self.lengths, self._rooms, self._firsts, self._lane_times, self._lane_rows
@@ -119,14 +119,13 @@ class Side:
             for name in ("_slots", "_orders", "matched", "_alive", "_dirty", "_saved"):
                 setattr(self, name, grown(getattr(self, name), capacity))
 
-    def _make_room(self, new: int, keys: int) -> None:
-        """Other arrays for the lanes, with room enough for these new rows whatever keys they have, and for many more."""
+    def _make_room(self, new: int, keys: int, numbers: Numbers) -> None:
+        """Other arrays for the lanes, with room for so many new rows of so many keys, and for more."""
         size = 6 * (self.live + new) + 4 * keys + _FIRST_ROWS
         times, rows = np.empty(size, np.int64), np.empty(size, np.int64)
         filled = np.flatnonzero(self.lengths)
-        self._used[0] = kernel.repack(
-            filled, self._starts, self.lengths, self._rooms, self._lane_times, self._lane_rows, times, rows
-        )
+        lanes = (self._starts, self.lengths, self._rooms)
+        self._used[0] = kernel.repack(filled, *lanes, numbers, self._lane_times, self._lane_rows, times, rows)
         self._lane_times, self._lane_rows = times, rows
 
     # --- partners and their end --------------------------------------------------------------------------------------
@@ -168,7 +167,7 @@ class Side:
         held = self._chunks.held
         alive = self._alive[:held]
         numbers = np.cumsum(alive) - 1
-        kernel.renumber(np.flatnonzero(self.lengths), self._starts, self.lengths, self._lane_rows, numbers)
+        self._make_room(0, 0, numbers)
         self._chunks.keep(alive)
         kept = np.flatnonzero(alive)
         for name in ("_slots", "_orders", "matched", "_dirty", "_saved", "_alive"):

@@ -181,26 +181,29 @@ def expire(
 
 
 @compiled
-def repack(slots: Any, starts: Any, lengths: Any, rooms: Any, old: Any, old_rows: Any, new: Any, new_rows: Any) -> Any:
-    """Move the lanes of these keys into other arrays, without gaps; all other keys have no room. Answers the end."""
+def repack(
+    slots: Any,
+    starts: Any,
+    lengths: Any,
+    rooms: Any,
+    numbers: Any,
+    old_times: Any,
+    old_rows: Any,
+    lane_times: Any,
+    lane_rows: Any,
+) -> Any:
+    """Move the lanes of these keys into other arrays, without gaps; all other keys have no room. Rows that have got
+    other numbers are found in ``numbers`` (empty: they have not). Answers the end."""
     rooms[:] = 0
     to = np.int64(0)
     for at in range(slots.shape[0]):
         slot = slots[at]
         start = starts[slot]
         for entry in range(lengths[slot]):
-            new[to + entry] = old[start + entry]
-            new_rows[to + entry] = old_rows[start + entry]
+            row = old_rows[start + entry]
+            lane_times[to + entry] = old_times[start + entry]
+            lane_rows[to + entry] = numbers[row] if numbers.shape[0] else row
         starts[slot] = to
         rooms[slot] = lengths[slot]
         to += lengths[slot]
     return to
-
-
-@compiled
-def renumber(slots: Any, starts: Any, lengths: Any, lane_rows: Any, numbers: Any) -> None:
-    """Rows have got other numbers: ``numbers[old]``."""
-    for at in range(slots.shape[0]):
-        start = starts[slots[at]]
-        for entry in range(start, start + lengths[slots[at]]):
-            lane_rows[entry] = numbers[lane_rows[entry]]
