@@ -239,14 +239,21 @@ class AddTime:
     offset_us: int
     schema: pa.Schema
     """Of the output; its last field is the added column."""
+    others: tuple[tuple[str, str, int], ...] = ()
+    """The latest of these (column, unit, offset) too, where they are not null."""
 
     @property
     def schemas(self) -> Mapping[str, pa.Schema]:
         return {"out": self.schema}
 
     def run(self, batch: ArrowBatch, site: Site) -> dict[str, ArrowBatch]:
-        column = batch.record.column(self.column)
-        scale = 1 if pa.types.is_timestamp(column.type) else UNITS_US[self.unit]
-        times = pc.add(pc.multiply(column.cast(pa.int64()), scale), self.offset_us)
+        parts = ((self.column, self.unit, self.offset_us), *self.others)
+        found = [_shifted(batch.record.column(column), unit, offset) for column, unit, offset in parts]
+        times = found[0] if len(found) == 1 else pc.max_element_wise(*found)
         arrays = [*batch.record.columns, times.cast(self.schema.types[-1])]
         return {"out": ArrowBatch(pa.RecordBatch.from_arrays(arrays, schema=self.schema), batch.buckets)}
+
+
+def _shifted(column: pa.Array, unit: str, offset_us: int) -> pa.Array:
+    scale = 1 if pa.types.is_timestamp(column.type) else UNITS_US[unit]
+    return pc.add(pc.multiply(column.cast(pa.int64()), scale), offset_us)

@@ -135,7 +135,7 @@ def dead_letters(batch: ArrowBatch, failures: Sequence[Failure], site: Site) -> 
     indices = np.array([failure.index for failure in failures])
     buckets = batch.buckets[indices]
     first = np.searchsorted(batch.buckets, buckets) if _ascending(batch.buckets) else np.zeros(len(buckets), np.int64)
-    rows = batch.record.take(pa.array(indices)).to_pylist()
+    rows = python_rows(batch.record.take(pa.array(indices)))
     columns = [
         [row_text(row) for row in rows],
         [failure.error for failure in failures],
@@ -145,6 +145,23 @@ def dead_letters(batch: ArrowBatch, failures: Sequence[Failure], site: Site) -> 
     ]
     arrays = [pa.array(column, type) for column, type in zip(columns, DEAD_LETTERS.types, strict=True)]
     return ArrowBatch(pa.RecordBatch.from_arrays(arrays, schema=DEAD_LETTERS), buckets)
+
+
+def python_rows(record: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Rows as dicts; a time that Python has no form for as the number that it is."""
+    try:
+        found: list[dict[str, Any]] = record.to_pylist()
+        return found
+    except OverflowError:
+        columns = [[_python_value(value) for value in column] for column in record.columns]
+        return [dict(zip(record.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _python_value(value: pa.Scalar) -> Any:
+    try:
+        return value.as_py()
+    except OverflowError:
+        return value.value
 
 
 def row_text(row: Mapping[str, Any]) -> str:

@@ -39,6 +39,9 @@ from seep.sim.world import START_WALL_MS, World
 PATIENCE_MS = 60_000.0
 """Virtual: what is not done by then will not be."""
 
+_SIDE_KINDS = {"late": "late", "late_left": "late", "late_right": "late", "errors": "errors"}
+"""Of which kind each side output is."""
+
 
 class _Fed:
     """A source that holds what was fed: one chunk, one epoch."""
@@ -142,7 +145,7 @@ class Driver:
         return rows
 
     def late(self, operator: str) -> list[dict[str, Any]]:
-        """The rows that came too late for this operator."""
+        """The rows that came too late for this operator; of a join, the left ones first."""
         return self._side(operator, "late")
 
     def errors(self, operator: str) -> list[dict[str, Any]]:
@@ -234,11 +237,11 @@ class Driver:
                 for chain in chains(given.lineage):
                     for after in chain.stages:
                         stages[after.stage] = after.stage.name or names[chain.tap.vertex]
-            for output in ("late", "errors"):
+            for output, kind in _SIDE_KINDS.items():
                 if output in vertex.outputs:
                     schema = DEAD_LETTERS if output == "errors" else vertex.outputs[output]
                     side = Stream(flow, Tap(vertex, output), schema)
-                    self._collect(side.drop(TIME) if TIME in schema.names else side, names[vertex], output)
+                    self._collect(side.drop(TIME) if TIME in schema.names else side, names[vertex], kind)
         for stage, owner in stages.items():
             if "errors" in stage.step.schemas and not isinstance(stage.parent, Merge):
                 self._collect(Stream(flow, After(stage, "errors"), DEAD_LETTERS), owner, "errors")

@@ -93,7 +93,7 @@ def _never_null(chain: Chain, column: str) -> bool:
                 if old is None:
                     return False
                 column = old
-            case AddTime() if column == step.schema.names[-1]:
+            case AddTime() if column == step.schema.names[-1] and not step.others:
                 column = step.column
             case EventTime() | AddTime() | Keep() | KeepRows() | Split():
                 if after.output == "errors":

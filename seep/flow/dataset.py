@@ -86,6 +86,18 @@ class Dataset:
         with at_place("late"):
             return self._side("late", None)
 
+    @property
+    def late_left(self) -> Stream:
+        """The left rows that came too late for the join that made this stream."""
+        with at_place("late_left"):
+            return self._side("late_left", None)
+
+    @property
+    def late_right(self) -> Stream:
+        """The right rows that came too late for the join that made this stream."""
+        with at_place("late_right"):
+            return self._side("late_right", None)
+
     def _maker(self) -> Vertex | Stage | None:
         match self.lineage:
             case Tap(vertex, _):
@@ -142,10 +154,7 @@ class Dataset:
         keys = self.keys
         if keys is not None:
             keys = tuple(copies[key] for key in keys) if all(key in copies for key in keys) else None
-        time = self.time
-        if time is not None:
-            time = Time(copies[time.column], time.unit, time.offset_us) if time.column in copies else None
-        return keys, time
+        return keys, None if self.time is None else self.time.renamed(copies)
 
     def _operator(
         self,

@@ -55,8 +55,11 @@ def kept_time(stream: Dataset, schema: pa.Schema) -> Time | None:
     time = stream.time
     if time is None:
         return None
-    at = schema.get_field_index(time.column)
-    return time if at >= 0 and schema.field(at).type == stream.schema.field(time.column).type else None
+    for part in time.parts:
+        at = schema.get_field_index(part.column)
+        if at < 0 or schema.field(at).type != stream.schema.field(part.column).type:
+            return None
+    return time
 
 
 def apply(

@@ -23,6 +23,20 @@ class Time:
     column: str
     unit: str = "us"
     offset_us: int = 0
+    others: tuple[Time, ...] = ()
+    """Behind a join: the latest of these too, where they are not null."""
+
+    @property
+    def parts(self) -> tuple[Time, ...]:
+        """Each column that it is made of."""
+        return (Time(self.column, self.unit, self.offset_us), *self.others)
+
+    def renamed(self, names: Mapping[str, str]) -> Time | None:
+        """The same time when its columns are called otherwise; None when one of them is gone."""
+        if any(part.column not in names for part in self.parts):
+            return None
+        others = tuple(Time(names[part.column], part.unit, part.offset_us) for part in self.others)
+        return Time(names[self.column], self.unit, self.offset_us, others)
 
 
 @dataclass(eq=False)

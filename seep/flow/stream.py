@@ -17,7 +17,7 @@ from operators.rowwise import FlatMapRows, KeepRows, MapRows
 from operators.stateless import UNITS_US, AddTime, EventTime, Keep, MapBatch, Project, Split
 from operators.step import DEAD_LETTERS
 from seep.errors import Misuse
-from seep.flow import grouped, keyed, ranked, tabled, windowed
+from seep.flow import grouped, joined, keyed, ranked, tabled, windowed
 from seep.flow.dataset import TIME, Dataset, expressions_of, known_columns, known_on_error
 from seep.flow.grouping import Local, Shuffle, ToOne
 from seep.flow.hints import item_schema, row_schema
@@ -236,6 +236,23 @@ class Stream(Dataset):
                 raise Misuse(f"{window!r} is no window; give tumbling('1m')")
             return windowed.window(self, window, emit, names, self._aggregates(aggregates))
 
+    def join(
+        self,
+        other: Stream,
+        within: joined.Within | None = None,
+        how: str = "inner",
+        suffix: str = "_right",
+        *,
+        window: Tumbling | None = None,
+    ) -> Stream:
+        """Pairs of rows with equal keys that are near in time: ``within="30s"`` of each other, in the range
+        ``within=("-5s", "30s")`` of right minus left, or in the same ``window=tumbling("10s")``."""
+        with at_place("join"):
+            if not isinstance(other, Stream):
+                raise Misuse(f"{other!r} is no Stream; of a Table take .changes()")
+            self._same_flow(other)
+            return joined.join(self, other, within, window, how, suffix)
+
     def table(self, deleted: pl.Expr | None = None) -> Table:
         """The latest row of each key; a row for which `deleted` holds deletes its key."""
         with at_place("table"):
@@ -296,10 +313,11 @@ class Stream(Dataset):
         if self.time is None:
             raise Misuse("the stream has no event time (or its column was dropped); give the source time=")
         time = self.time
-        if time.offset_us == 0 and self.schema.field(time.column).type == TIMESTAMP:
+        if not time.others and time.offset_us == 0 and self.schema.field(time.column).type == TIMESTAMP:
             return self, time.column
         schema = self.schema.append(pa.field(TIME, TIMESTAMP))
-        step = AddTime("time", time.column, time.unit, time.offset_us, schema)
+        others = tuple((part.column, part.unit, part.offset_us) for part in time.others)
+        step = AddTime("time", time.column, time.unit, time.offset_us, schema, others)
         return Stream(self.flow, self._stage("time", step), schema, self.keys, time), TIME
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from seep.model.batch import Batch, State
 from seep.model.epoch import Moment
-from seep.model.ids import BEGINNING, KeyRange
+from seep.model.ids import BEGINNING, FOREVER, KeyRange
 
 if TYPE_CHECKING:  # the machine and its simulator do without columns
     import pyarrow as pa
@@ -123,6 +123,13 @@ class Edge:
     port: int
     broadcast: bool = False
     """Every partition of the target gets every row; its buckets only say in what order."""
+    holds_us: int = 0
+    """Rows may come on it whose event time lies so much behind the sender's watermark; the receiver's stays behind it
+    by as much, so that none of them is late."""
+
+    def watermark(self, announced: int) -> int:
+        """What the sender's watermark is to the receiver."""
+        return announced if announced >= FOREVER else max(BEGINNING, announced - self.holds_us)
 
 
 @dataclass(frozen=True)

@@ -283,7 +283,7 @@ class Inputs:
                 idle = True
             elif not current.ended:
                 active = True
-                watermark = min(watermark, current.watermark)
+                watermark = min(watermark, channel.edge.watermark(current.watermark))
         self.move(epoch)
         if idle and not active:
             return Taken(batches, now_ms, BEGINNING, ended, True)

@@ -90,7 +90,7 @@ def expected(graph: Graph, store: SimStore) -> dict[str, dict[int, Any]]:
                 continue
             inputs = graph.inputs(name)
             then = before.get(name, Moment(0, 0, BEGINNING, BEGINNING))
-            said = [marks[e.source] for e in inputs]
+            said = [(now_ms, e.watermark(mark), still) for e in inputs for now_ms, mark, still in (marks[e.source],)]
             idle = any(one[2] for one in said) and all(one[2] or one[1] == FOREVER for one in said)
             watermark = BEGINNING if idle else min(one[1] for one in said if not one[2])
             now_ms = max(then.now_ms, *(one[0] for one in said))
