@@ -83,6 +83,10 @@ class Accumulator:
     def result(self, slots: Slots) -> pa.Array:
         return pa.array(self.columns["seen"][slots])
 
+    def marks(self, slots: Slots) -> pa.Array | None:
+        """Something that differs, from one look to the next, exactly where the results do; None: only they tell."""
+        return None
+
     def save(self, slots: Slots) -> dict[str, pa.Array]:
         return {name: pa.array(column[slots]) for name, column in self.columns.items()}
 

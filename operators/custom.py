@@ -182,7 +182,7 @@ class Own(_Runs):
         for slot, value in zip(slots.tolist(), values, strict=True):
             states[slot] = method(states[slot], value)
         for slot, state in states.items():
-            self._states[slot] = state
+            self._states[slot] = plain(state)  # refused here, not at the next checkpoint
 
     def merge(self, slots: Slots, saved: Mapping[str, pa.Array]) -> None:
         kept = np.flatnonzero((slots >= 0) & (saved["seen"].to_numpy() > 0))
@@ -200,7 +200,7 @@ class Own(_Runs):
         return self._run(work)
 
     def save(self, slots: Slots) -> dict[str, pa.Array]:
-        states = self._run(lambda: [pack(plain(state)) for state in self._states[slots].tolist()])
+        states = self._run(lambda: [pack(state) for state in self._states[slots].tolist()])
         return {**super().save(slots), "state": pa.array(states, pa.binary())}
 
     def restore(self, slots: Slots, saved: Mapping[str, pa.Array]) -> None:

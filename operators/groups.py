@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from operators.accumulators import Overflow
+from operators.accumulators import Accumulator, Overflow
 from operators.aggregates import Spec
 from operators.changes import INSERTED, UPDATED, change_column, differ
 from operators.index import Found, KeyIndex, Slots, split_deleted, state_table
@@ -78,19 +78,24 @@ class Groups:
         if self._counts_rows:
             absorb(found.slots, record)  # whatever the rows hold, there are more of them now
             return slots, self.results(slots), change_column(np.where(new, INSERTED, UPDATED))
-        before = self.results(slots)
+        before = self._of_each(lambda one: marks if (marks := one.marks(slots)) is not None else one.result(slots))
         absorb(found.slots, record)
         after = self.results(slots)
-        changed = new | differ(before, after, len(slots))
+        marked = [one.marks(slots) for one in self.accumulators.values()]
+        told = [result if marks is None else marks for marks, result in zip(marked, after, strict=True)]
+        changed = new | differ(before, told, len(slots))
         kept = pa.array(np.flatnonzero(changed))
         kinds = change_column(np.where(new[changed], INSERTED, UPDATED))
         return slots[changed], [array.take(kept) for array in after], kinds
 
     def results(self, slots: Slots) -> list[pa.Array]:
+        return self._of_each(lambda accumulator: accumulator.result(slots))
+
+    def _of_each(self, read: Callable[[Accumulator], pa.Array]) -> list[pa.Array]:
         arrays = []
         for name, accumulator in self.accumulators.items():
             try:
-                arrays.append(accumulator.result(slots))
+                arrays.append(read(accumulator))
             except Overflow as problem:
                 raise self._overflow(name, problem) from None
         return arrays

@@ -23,6 +23,10 @@ class Kept:
         self._held = 0
         self._limit = _SLACK
 
+    def __len__(self) -> int:
+        """All positions are below this."""
+        return self._held
+
     @property
     def size_bytes(self) -> int:
         return int(sum(chunk.nbytes for chunk in self._chunks))

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from operators.accumulators import Accumulator
-from operators.index import Slots
+from operators.index import Slots, grown
 from operators.kept import Kept
 from operators.lists import Lists, Words
 from operators.ranks import ranks
@@ -103,9 +103,18 @@ class Top(Rows):
         self, fields: Sequence[pa.Field], hidden: int, limit: int, by: Sequence[str], descending: bool
     ) -> None:
         super().__init__(fields, hidden)
+        self._versions = np.zeros(0, np.int64)
         self._limit = limit
         self._by = list(by)
         self._descending = descending
+
+    def grow(self, capacity: int) -> None:
+        super().grow(capacity)
+        self._versions = grown(self._versions, capacity)
+
+    def marks(self, slots: Slots) -> pa.Array:
+        """Comparing the rows themselves would cost more than all the rest."""
+        return pa.array(self._versions[slots])
 
     def add(self, slots: Slots, array: pa.Array) -> None:
         usable = slots >= 0
@@ -125,6 +134,8 @@ class Top(Rows):
         positions = np.concatenate([places, self._rows.append(rows)])
         all_owners = np.concatenate([np.repeat(touched, lengths), owners])
         best = self._best(all_owners, both)
+        # Of equal rows the earlier one stays: a group whose rows have other positions has other rows.
+        self._versions[np.unique(all_owners[best][positions[best] >= len(self._rows) - len(rows)])] += 1
         self._places.clear(touched)
         self._places.append(all_owners[best], positions[best])
         self._tidy()
