@@ -27,6 +27,8 @@ Numbers = npt.NDArray[np.int64]
 RANK = "rank"
 """The column that `top` adds."""
 TIES = ("number", "rank")
+WORST = np.int64(2**63 - 1)
+"""No row has a greater number."""
 _SIGN = np.int64(-(2**63))
 
 
@@ -46,7 +48,7 @@ class Ranking:
     ) -> None:
         """``same``: columns that are equal in all rows of a group."""
         self._by = tuple(by)
-        self._n = n
+        self.n = n
         self._descending = descending
         self._shared = ties == "rank"
         used = {*same, *(one for one in by if isinstance(one, str))}
@@ -55,25 +57,34 @@ class Ranking:
     def best(self, record: pa.RecordBatch, groups: Sequence[Numbers]) -> Best:
         """``groups``: numbers for each row; rows with the same ones are ranked together. The first number is given
         back, and groups come in ascending order."""
-        computed = {str(at): one for at, one in enumerate(self._by) if isinstance(one, pl.Expr)}
-        values = evaluate(record, computed)
-        by: list[Numbers] = []
-        for at, one in enumerate(self._by):
-            by += sort_codes(record.column(one) if isinstance(one, str) else values[str(at)], self._descending)
+        by = [code for column in self._values(record, self._by) for code in sort_codes(column, self._descending)]
         order = np.lexsort([*reversed(by), *reversed(groups)])
         group_starts = _steps([column[order] for column in groups], len(order))
         run_starts = group_starts | _steps([column[order] for column in by], len(order))
         first, ranks = _firsts(group_starts), _firsts(run_starts)
         ranks += 1 - first
-        kept = np.flatnonzero(ranks <= self._n)
+        kept = np.flatnonzero(ranks <= self.n)
         rows, ranks, runs = order[kept], ranks[kept], np.cumsum(run_starts, dtype=np.int64)[kept]
         rows = rows[self._settled(record, rows, runs)]
         if not self._shared:
             # Rows were kept by whole runs of equals: their places are still those in the group.
             numbers = kept - first[kept] + 1
-            kept = np.flatnonzero(numbers <= self._n)
+            kept = np.flatnonzero(numbers <= self.n)
             rows, ranks = rows[kept], numbers[kept]
         return Best(rows, groups[0][rows], ranks)
+
+    def coarse(self, record: pa.RecordBatch) -> Numbers:
+        """A number for each row: one with a greater number is worse, whatever the rest of it is. (Of texts and decimals
+        none is to be had cheaply: all are equal.)"""
+        [column] = self._values(record, self._by[:1])
+        if column_of(column).width != 1:
+            return np.zeros(record.num_rows, np.int64)
+        *nulls, codes = sort_codes(column, self._descending)
+        return np.where(nulls[0], WORST, codes) if nulls else codes
+
+    def _values(self, record: pa.RecordBatch, by: Sequence[str | pl.Expr]) -> list[pa.Array]:
+        computed = evaluate(record, {str(at): one for at, one in enumerate(by) if isinstance(one, pl.Expr)})
+        return [record.column(one) if isinstance(one, str) else computed[str(at)] for at, one in enumerate(by)]
 
     def _settled(self, record: pa.RecordBatch, rows: Numbers, runs: Numbers) -> Any:
         """The order by (run, remaining columns)."""

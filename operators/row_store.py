@@ -7,6 +7,7 @@ it changes. Since old rows stay until then, `note` and `undo` cost a few numbers
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,8 @@ from seep.model.arrow import KEY
 Counts = npt.NDArray[np.int64]
 
 _FEW_ROWS = 64
+_LONG_ROWS = 4_000_000
+"""Chunks so long stay apart: the texts of one chunk must not outgrow the 2 GB that Arrow can address."""
 _VALUE = "value."
 """What the columns of the rows are called in a state table begins with this."""
 
@@ -59,9 +62,29 @@ class RowStore:
 
     def read(self, slots: Slots) -> pa.RecordBatch:
         """The rows of these entries, one run after the other."""
-        table = pa.Table.from_batches(self._chunks, schema=self.schema)
-        rows = table.take(pa.array(spread(self._starts[slots], self.counts[slots])))
-        return pa.RecordBatch.from_struct_array(rows.to_struct_array().combine_chunks())
+        return self._rows(spread(self._starts[slots], self.counts[slots]))
+
+    def read_last(self, slots: Slots) -> pa.RecordBatch:
+        """The last row of each of these entries, which have some."""
+        return self._rows(self._starts[slots] + self.counts[slots] - 1)
+
+    def _rows(self, places: Counts) -> pa.RecordBatch:
+        if len(places) == 0:
+            return pa.RecordBatch.from_pylist([], schema=self.schema)
+        if len(self._chunks) == 1:
+            return self._chunks[0].take(pa.array(places))
+        # Chunk by chunk: Arrow would put all chunks of texts together first.
+        firsts = np.cumsum([0, *(chunk.num_rows for chunk in self._chunks)])
+        order = np.argsort(places, kind="stable")
+        edges = np.searchsorted(places[order], firsts)
+        parts = [
+            chunk.take(pa.array(places[order[low:high]] - first))
+            for chunk, first, (low, high) in zip(self._chunks, firsts[:-1], pairwise(edges), strict=True)
+            if low < high
+        ]
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        return pa.concat_batches(parts).take(pa.array(back))
 
     def write(self, slots: Slots, rows: pa.RecordBatch, counts: Counts | None = None) -> None:
         """Replace the rows of these entries (each named once), each by so many of ``rows``; without counts, by one."""
@@ -72,7 +95,7 @@ class RowStore:
         self._held += rows.num_rows
         self._chunks.append(rows)
         # A chunk is at least twice as long as the next one: few chunks, and no row is copied often.
-        while len(self._chunks) > 1 and self._chunks[-2].num_rows < 2 * self._chunks[-1].num_rows:
+        while len(self._chunks) > 1 and self._chunks[-2].num_rows < 2 * self._chunks[-1].num_rows <= _LONG_ROWS:
             self._chunks[-2:] = [pa.concat_batches(self._chunks[-2:])]
 
     def drop(self, slots: Slots) -> None:
@@ -95,9 +118,11 @@ class RowStore:
         """The epoch is over: let go of the rows out of date, if they are many."""
         if self._held > 2 * self._current + _FEW_ROWS:
             live = self._index.all()
-            rows, counts = self.read(live), self.counts[live]
+            parts = [live[low : low + _LONG_ROWS] for low in range(0, len(live), _LONG_ROWS)]
+            rows = [self.read(part) for part in parts]
             self._chunks, self._held = [], 0
-            self.write(live, rows, counts)
+            for part, kept in zip(parts, rows, strict=True):
+                self.write(part, kept, self.counts[part])
 
     # --- snapshots -----------------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """The best rows of each key so far, as a Table with a row for each place.
 
-Only they are kept. An epoch's rows and the kept ones of the keys touched are ranked together, and what differs at a
-place is a change: at most one for each place, none where the same row stays. With shared ranks better rows may push
-more than one row out, so places can also be deleted.
+Only they are kept. Rows that are worse than the last of a full key are left out at a glance; the others are ranked
+together with the rows kept for their keys, and what differs at a place is a change: at most one for each place, none
+where the same row stays. With shared ranks better rows may push more than one row out, so places can also be deleted.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import polars as pl
 import pyarrow as pa
 
 from operators.changes import DELETED, INSERTED, NONE, UPDATED, change_column, change_schema, differ
-from operators.index import KeyIndex, Slots
-from operators.ranking import RANK, Numbers, Ranking
+from operators.index import KeyIndex, Slots, grown
+from operators.ranking import RANK, WORST, Numbers, Ranking
 from operators.row_store import RowStore, spread
 from seep.model.arrow import ArrowBatch, ArrowState
 from seep.model.epoch import Moment
@@ -47,6 +47,10 @@ class Top:
         self._index = KeyIndex([schema.field(name).type for name in keys], timed=False)
         self._store = RowStore(self._index, schema.append(pa.field(RANK, pa.int64())), many=True)
         self._places = np.zeros(self._index.capacity, np.int64)
+        self._limits = np.zeros(self._index.capacity, np.int64)
+        """By slot: rows that are coarsely worse than this cannot reach the best."""
+        self._loaded = False
+        """Limits are still to be set: several states are loaded one after the other."""
         self._placed = ties == "rank"
         fields = [*self._store.schema, *([pa.field(PLACE, pa.int64())] if self._placed else [])]
         self._rows_schema = pa.schema(fields)
@@ -60,16 +64,22 @@ class Top:
         batches = [batch for _, batch in inputs if batch.rows]
         if not batches:
             return {}
+        if self._loaded:
+            self._loaded = False
+            self._prepare(np.empty(0, np.int64))
+            self._limit(self._index.all())
         record = ArrowBatch.concat(batches).record
         found = self._index.find([record.column(name) for name in self._keys], record.num_rows, changed=False)
-        self._store.prepare(found.fresh)
-        slots = self._index.ordered(found.touched)
-        if len(self._places) < self._index.capacity:
-            self._places = np.zeros(self._index.capacity, np.int64)
+        self._prepare(found.fresh)
+        hopeful = np.flatnonzero(self._ranking.coarse(record) <= self._limits[found.slots])
+        if len(hopeful) == 0:
+            return {}
+        record = record.select(self._columns).take(pa.array(hopeful))
+        slots = self._index.ordered(np.unique(found.slots[hopeful]))
         self._places[slots] = np.arange(len(slots))
         old, old_counts = self._store.read(slots), self._store.counts[slots]
-        rows = pa.concat_batches([old.select(self._columns), record.select(self._columns)])
-        groups = np.concatenate([np.repeat(np.arange(len(slots)), old_counts), self._places[found.slots]])
+        rows = pa.concat_batches([old.select(self._columns), record])
+        groups = np.concatenate([np.repeat(np.arange(len(slots)), old_counts), self._places[found.slots[hopeful]]])
         best = self._ranking.best(rows, [groups])
         chosen = rows.take(pa.array(best.rows))
         new = pa.RecordBatch.from_arrays([*chosen.columns, pa.array(best.ranks)], schema=self._store.schema)
@@ -97,6 +107,7 @@ class Top:
         kept = new.take(pa.array(spread((np.cumsum(counts) - counts)[touched], counts[touched])))
         self._index.mark(slots[touched])
         self._store.write(slots[touched], kept, counts[touched])
+        self._limit(slots[touched])
         self._store.tidy()
         # A delete carries the old values, everything else the new ones.
         source = np.where(kinds == DELETED, new.num_rows + old_rows, new_rows)[changed]
@@ -104,6 +115,19 @@ class Top:
         columns = [*rows.columns, *([pa.array(place[changed] + 1)] if self._placed else [])]
         record = pa.RecordBatch.from_arrays([*columns, change_column(kinds[changed])], schema=self.schema)
         return {"out": ArrowBatch(record, self._index.buckets[slots[group[changed]]])}
+
+    def _prepare(self, fresh: Slots) -> None:
+        self._store.prepare(fresh)
+        if len(self._places) < self._index.capacity:
+            self._places = np.zeros(self._index.capacity, np.int64)
+            self._limits = grown(self._limits, self._index.capacity)
+        self._limits[fresh] = WORST
+
+    def _limit(self, slots: Slots) -> None:
+        """Where all places are taken, the last row sets the limit."""
+        full = slots[self._store.counts[slots] >= self._ranking.n]
+        self._limits[slots] = WORST
+        self._limits[full] = self._ranking.coarse(self._store.read_last(full).select(self._columns))
 
     def content(self) -> pa.RecordBatch:
         """The best rows of every key."""
@@ -122,6 +146,7 @@ class Top:
     def load(self, state: ArrowState) -> None:
         if TABLE in state.tables:
             self._store.load(state.tables[TABLE])
+            self._loaded = True
 
     def statistics(self) -> dict[str, int]:
         return {"keys": len(self._index), "state_bytes": int(self._index.size_bytes + self._store.size_bytes)}

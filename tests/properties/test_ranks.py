@@ -211,7 +211,7 @@ def compare(left: Any, right: Any, descending: bool) -> int:
         left, right = ((math.isnan(one), 0.0 if math.isnan(one) else one) for one in (left, right))
     elif isinstance(left, list):
         left, right = repr(left), repr(right)
-    return ((left > right) - (left < right)) * (-1 if descending else 1)
+    return int(left > right or -(left < right)) * (-1 if descending else 1)
 
 
 def best(

@@ -219,7 +219,7 @@ def test_the_context() -> None:
     with pytest.raises(AttributeError, match="state 'kept' belongs to keys: use it inside on_batch"):
         script.kept.get(stores("a"))
     with pytest.raises(AttributeError, match="cannot be replaced"):
-        script.kept = 3  # type: ignore[assignment]
+        script.kept = 3
 
 
 def test_several_states_and_inputs() -> None:

@@ -14,9 +14,9 @@ import pytest
 
 import seep
 from operators.ranking import Ranking
-from operators.row_store import RowStore
 from operators.top import Top
 from seep import Flow, MemorySource, Misuse, count, total, tumbling
+from seep.flow.compile import compile_flow
 from seep.flow.stream import Stream
 from seep.model.arrow import ArrowBatch
 from seep.model.epoch import Moment
@@ -253,7 +253,6 @@ def test_rows_that_do_not_reach_the_top_are_no_change_of_state() -> None:
     for epoch in range(3, 400):
         take(epoch, epoch)
     assert head._store._held < 200, "rows out of date are let go"
-    assert isinstance(head._store, RowStore)
 
 
 # --- dedupe ------------------------------------------------------------------------------------------------------
@@ -384,6 +383,22 @@ def test_on_error() -> None:
         stream.key_by("region").reduce("sum")  # type: ignore[arg-type]
     with pytest.raises(Misuse, match="on_error='ignore'"):
         stream.key_by("region").reduce(fold, on_error="ignore")
+
+
+def test_warming_up_runs_no_code_of_the_user() -> None:
+    def fold(folded: Any, row: Any) -> Any:
+        raise AssertionError("called")
+
+    flow = Flow("test")
+    sales = flow.source("in", MemorySource(SALES), time="at")
+    minute(sales).key_by("region").top(2, by="sold").named("closed").collect("a")
+    sales.key_by("region").top(2, by="sold", ties="rank").named("running").collect("b")
+    sales.key_by("region").top(2, by=pl.col("sold") * 2).named("computed").collect("c")
+    sales.dedupe("item", ttl="1s").named("once").collect("d")
+    sales.key_by("region").reduce(fold).named("sum").collect("e")
+    graph = compile_flow(flow)
+    for name in ("closed", "running", "computed", "once", "sum"):
+        graph.nodes[name].make.warm()
 
 
 # --- faults ------------------------------------------------------------------------------------------------------
