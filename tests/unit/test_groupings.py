@@ -20,7 +20,7 @@ from seep.model.arrow import ArrowBatch
 from seep.model.keyspace import buckets_of
 from seep.testing import Driver
 
-ROWS = [{"k": f"k{i % 7}", "x": i} for i in range(60)]
+ROWS: list[dict[str, Any]] = [{"k": f"k{i % 7}", "x": i} for i in range(60)]
 GROUPINGS: dict[str, Any] = {
     "shuffle": lambda s: s.shuffle(),
     "to_one": lambda s: s.to_one(),
@@ -172,11 +172,11 @@ def test_aggregates_behind_two_choices_are_exact() -> None:
 
 
 def test_windows_behind_two_choices_are_exact() -> None:
-    rows = [{"k": "a" if i % 3 else f"b{i}", "at": i * 100, "x": i} for i in range(100)]
+    rows: list[dict[str, Any]] = [{"k": "a" if i % 3 else f"b{i}", "at": i * 100, "x": i} for i in range(100)]
     flow = seep.Flow("w")
     source = flow.source("in", seep.MemorySource(rows, per_epoch=7), time=("at", "ms"))
     source.key_by("k").two_choices().window(seep.tumbling("1s"), n=seep.count()).collect("out")
-    found = Counter()
+    found: Counter[tuple[str, int]] = Counter()
     for row in seep.run(flow)["out"].to_pylist():
         found[row["k"], int(row["window_start"].timestamp())] += row["n"]
     assert found == Counter((row["k"], row["at"] // 1000) for row in rows)
