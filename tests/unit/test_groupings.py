@@ -250,7 +250,10 @@ def test_the_plan_says_how_rows_are_sent_and_what_runs_where() -> None:
     rows.shuffle().filter(pl.col("x") > 0).key_by("k").table().named("latest").collect("rows")
     rows.route(lambda row: row.x).collect("routed")
     said = {entry["node"]: list(lines(entry)) for entry in explain(compile_flow(flow))}
-    assert said["two_choices-k"][1:] == ["  rows of in are sent by key (k), each key to the less loaded of two places"]
+    assert said["two_choices-k"][1:] == [
+        "  rows of in are sent by key (k), each key to the less loaded of two places",
+        "  columns left behind, since nobody reads them: unread",
+    ]
     assert said["sum"][1:] == [
         "  rows of two_choices-k are sent by key (k)",
         "  rows are folded before they travel, by two_choices-k: its aggregates merge exactly in any grouping",
@@ -273,3 +276,19 @@ def test_the_loops_can_be_loaded_ahead(name: str) -> None:
     flow, rows = flow_of()
     GROUPINGS[name](rows).named("there").collect("out")
     compile_flow(flow).nodes["there"].make.warm()
+
+
+def test_to_a_grouping_travels_only_what_is_read_behind_it() -> None:
+    flow, rows = flow_of([{"k": "a", "x": 1, "y": 2, "z": 3}])
+    halves = rows.key_by("k").two_choices()
+    halves.aggregate(x=seep.total("x")).collect("xs")
+    halves.aggregate(y=seep.total("y")).collect("ys")
+    rows.shuffle().map(lambda row: row.z, schema=pa.schema({"z": pa.int64()})).collect("zs")
+    rows.shuffle().named("all").collect("rows")
+    graph = compile_flow(flow)
+    reading = graph.nodes["in"].make().read(0, None, None, 10, 0)
+    sent = {edge.target: reading.outputs[edge.name].record.schema.names for edge in graph.outputs("in")}
+    assert sent == {"two_choices-k": ["k", "x", "y"], "shuffle": ["k", "x", "y", "z"], "all": ["k", "x", "y", "z"]}
+    found = seep.run(flow)
+    assert found["ys"].to_pylist() == [{"k": "a", "y": 2}]
+    assert found["rows"].to_pylist() == [{"k": "a", "x": 1, "y": 2, "z": 3}]
