@@ -15,6 +15,7 @@ _BITS = 12
 _MASK = BUCKETS - 1
 _STRIDE = 2531
 """The key space divided by the golden ratio, made odd: starts of neighbouring origins and epochs lie far apart."""
+_REVERSED = np.array([int(f"{number:012b}"[::-1], 2) for number in range(BUCKETS)])
 _LEVELS = 4
 """Load is counted by halves, quarters, eighths and sixteenths of the key space."""
 _QUARTER = BUCKETS // 4
@@ -30,10 +31,7 @@ def spread(origins: Any, epoch: int) -> Any:
         origin = origins[row]
         position = counts[origin]
         counts[origin] = position + 1
-        target = (origin + epoch) * _STRIDE
-        for bit in range(_BITS):
-            target += ((position >> bit) & 1) << (_BITS - 1 - bit)
-        targets[row] = target & _MASK
+        targets[row] = ((origin + epoch) * _STRIDE + _REVERSED[position & _MASK]) & _MASK
     return targets
 
 

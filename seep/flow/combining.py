@@ -57,19 +57,19 @@ def sending(vertex: Vertex, chains: Sequence[Chain], used: Collection[str]) -> S
     reason = why_not(schema, aggregates)
     read = _read(schema, arguments["keys"], arguments.get("time_column"), aggregates)
     unread = tuple(name for name in schema.names if name not in read.names)
+    arguments = {**arguments, "schema": read}
     if reason:
-        narrow = partial(vertex.make.func, head, {**arguments, "schema": read})
-        return Sending(narrow, read, reason=reason, unread=unread)
+        return Sending(partial(vertex.make.func, head, arguments), read, reason=reason, unread=unread)
     combine = Combine(
         tuple(arguments["keys"]),
-        schema,
+        read,
         aggregates,
         column,
         arguments["size_us"] if column is not None else 0,
         arguments["offset_us"] if column is not None else 0,
         arguments.get("time_column"),
     )
-    return Sending(partial(vertex.make.func, head, {**arguments, "combined": combine}), schema, combine, unread=unread)
+    return Sending(partial(vertex.make.func, head, {**arguments, "combined": combine}), read, combine, unread=unread)
 
 
 def _read(schema: pa.Schema, keys: Sequence[str], time: str | None, aggregates: Mapping[str, Spec]) -> pa.Schema:

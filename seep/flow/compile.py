@@ -13,7 +13,7 @@ from seep.errors import Misuse
 from seep.flow.build import Flow
 from seep.flow.combining import Sending, sending
 from seep.flow.fused import LogicPlan, Route, Tail, Tails
-from seep.flow.grouped import refuse_halved, simplified
+from seep.flow.grouped import narrowed, refuse_halved, simplified
 from seep.flow.grouping import Grouping, by
 from seep.flow.intake import IntakePlan
 from seep.flow.loading import loading_sources
@@ -34,6 +34,7 @@ def compile_flow(flow: Flow) -> Graph:
     for way in chain.from_iterable(all_ways.values()):
         used[way.tap.vertex].add(way.tap.output)
     plans = {vertex: sending(vertex, all_ways[vertex], used[vertex]) for vertex in inputs}
+    narrowed(inputs, ways, plans)
     edges: list[Edge] = []
     ends: dict[Vertex, list[tuple[Chain, Route]]] = {vertex: [] for vertex in inputs}
     ports: dict[Vertex, tuple[int, ...]] = {}

@@ -12,15 +12,15 @@ from operators.replica import Replica
 from seep.errors import Misuse
 from seep.flow.compile import compile_flow
 from seep.flow.explain import explain, lines
-from seep.model.arrow import ArrowBatch, ArrowState
+from seep.model.arrow import ArrowBatch, ArrowState, compact
 from seep.model.epoch import Moment
 from seep.model.ids import BEGINNING, KeyRange
 from seep.model.keyspace import buckets_of
 from seep.testing import Driver
 
 OUT = pa.schema({"k": pa.string(), "euros": pa.int64(), "spent": pa.int64(), "known": pa.string()})
-SALES = [{"k": f"k{i % 9}", "currency": ["usd", "gbp"][i % 2], "amount": i} for i in range(40)]
-RATES = [{"currency": "usd", "rate": 2}, {"currency": "gbp", "rate": 3}]
+SALES: list[dict[str, Any]] = [{"k": f"k{i % 9}", "currency": ["usd", "gbp"][i % 2], "amount": i} for i in range(40)]
+RATES: list[dict[str, Any]] = [{"currency": "usd", "rate": 2}, {"currency": "gbp", "rate": 3}]
 
 
 class InEuros(seep.Operator):
@@ -120,6 +120,9 @@ def test_the_table_is_not_cut_and_loading_it_twice_changes_nothing() -> None:
     assert again["p", 1].x == 11
     assert {key: row.x for key, row in again.items()} == {("p", 1): 11, ("q", None): 20, (None, 3): 30, ("r", 1): 41}
     assert again.snapshot(False).num_rows == 0
+    # A savepoint of two partitions, put together for one: each entry once.
+    merged = compact([ArrowState({"*1": one.snapshot(True)}), ArrowState({"*1": one.snapshot(True)})])
+    assert merged.tables["*1"].num_rows == 4
 
 
 def test_it_is_an_input_and_nothing_else() -> None:

@@ -20,7 +20,7 @@ from seep.model.arrow import ArrowBatch
 from seep.model.keyspace import buckets_of
 from seep.testing import Driver
 
-ROWS = [{"k": f"k{i % 7}", "x": i} for i in range(60)]
+ROWS: list[dict[str, Any]] = [{"k": f"k{i % 7}", "x": i} for i in range(60)]
 GROUPINGS: dict[str, Any] = {
     "shuffle": lambda s: s.shuffle(),
     "to_one": lambda s: s.to_one(),
@@ -172,11 +172,11 @@ def test_aggregates_behind_two_choices_are_exact() -> None:
 
 
 def test_windows_behind_two_choices_are_exact() -> None:
-    rows = [{"k": "a" if i % 3 else f"b{i}", "at": i * 100, "x": i} for i in range(100)]
+    rows: list[dict[str, Any]] = [{"k": "a" if i % 3 else f"b{i}", "at": i * 100, "x": i} for i in range(100)]
     flow = seep.Flow("w")
     source = flow.source("in", seep.MemorySource(rows, per_epoch=7), time=("at", "ms"))
     source.key_by("k").two_choices().window(seep.tumbling("1s"), n=seep.count()).collect("out")
-    found = Counter()
+    found: Counter[tuple[str, int]] = Counter()
     for row in seep.run(flow)["out"].to_pylist():
         found[row["k"], int(row["window_start"].timestamp())] += row["n"]
     assert found == Counter((row["k"], row["at"] // 1000) for row in rows)
@@ -250,7 +250,10 @@ def test_the_plan_says_how_rows_are_sent_and_what_runs_where() -> None:
     rows.shuffle().filter(pl.col("x") > 0).key_by("k").table().named("latest").collect("rows")
     rows.route(lambda row: row.x).collect("routed")
     said = {entry["node"]: list(lines(entry)) for entry in explain(compile_flow(flow))}
-    assert said["two_choices-k"][1:] == ["  rows of in are sent by key (k), each key to the less loaded of two places"]
+    assert said["two_choices-k"][1:] == [
+        "  rows of in are sent by key (k), each key to the less loaded of two places",
+        "  columns left behind, since nobody reads them: unread",
+    ]
     assert said["sum"][1:] == [
         "  rows of two_choices-k are sent by key (k)",
         "  rows are folded before they travel, by two_choices-k: its aggregates merge exactly in any grouping",
@@ -273,3 +276,19 @@ def test_the_loops_can_be_loaded_ahead(name: str) -> None:
     flow, rows = flow_of()
     GROUPINGS[name](rows).named("there").collect("out")
     compile_flow(flow).nodes["there"].make.warm()
+
+
+def test_to_a_grouping_travels_only_what_is_read_behind_it() -> None:
+    flow, rows = flow_of([{"k": "a", "x": 1, "y": 2, "z": 3}])
+    halves = rows.key_by("k").two_choices()
+    halves.aggregate(x=seep.total("x")).collect("xs")
+    halves.aggregate(y=seep.total("y")).collect("ys")
+    rows.shuffle().map(lambda row: row.z, schema=pa.schema({"z": pa.int64()})).collect("zs")
+    rows.shuffle().named("all").collect("rows")
+    graph = compile_flow(flow)
+    reading = graph.nodes["in"].make().read(0, None, None, 10, 0)
+    sent = {edge.target: reading.outputs[edge.name].record.schema.names for edge in graph.outputs("in")}
+    assert sent == {"two_choices-k": ["k", "x", "y"], "shuffle": ["k", "x", "y", "z"], "all": ["k", "x", "y", "z"]}
+    found = seep.run(flow)
+    assert found["ys"].to_pylist() == [{"k": "a", "y": 2}]
+    assert found["rows"].to_pylist() == [{"k": "a", "x": 1, "y": 2, "z": 3}]

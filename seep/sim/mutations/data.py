@@ -117,6 +117,13 @@ TAKING = (
         "key=lambda c: (c.sender.key_range.low, c.sender.first))",
     ),
     Mutant(
+        "broadcast-by-range",
+        "every partition gets every row of a broadcast edge",
+        INPUTS,
+        "                EVERYTHING if channel.edge.broadcast else self.key_range,",
+        "                self.key_range,",
+    ),
+    Mutant(
         "dedupe-by-less",
         "anything of an epoch already taken is a duplicate",
         INPUTS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
@@ -158,7 +159,9 @@ def run(graph: Any, source: Fed, by_epoch: list[list[KeyRange]]) -> dict[str, li
             for logic, part in zip(logics[name], ranges, strict=True):
                 for state in states:
                     logic.load(state.part(part))
-                for edge, batch in logic.take(moment, [(port, b.part(part)) for port, b in given]).items():
+                whole = {edge.port for edge in graph.inputs(name) if edge.broadcast}
+                mine = [(port, b if port in whole else b.part(part)) for port, b in given]
+                for edge, batch in logic.take(moment, mine).items():
                     sent.setdefault(edge, []).append(batch)
     return result
 
@@ -179,6 +182,37 @@ def test_partitions_do_not_show(name: str, plan: list[Any], by_epoch: list[list[
     calm = run(ungrouped, plain, [[KeyRange(0, 4096)]])
     for sink in ("out", "sums"):
         assert [sorted(map(_values, rows)) for rows in want[sink]] == [sorted(map(_values, r)) for r in calm[sink]]
+
+
+class Told(seep.Operator):
+    """Says all that it was told, in the order of its iteration."""
+
+    seen = seep.ValueState(int, default=0)
+
+    def on_row(self, row: Any, ctx: Any) -> None:
+        self.seen.value += 1
+        told = [(key, latest.x) for key, latest in ctx.broadcast().items()]
+        ctx.emit({"x": row.x, "seen": self.seen.value, "told": repr(told)})
+
+
+@given(
+    plan=st.lists(st.tuples(st.lists(row, max_size=8), st.lists(row, max_size=8)).map(list), min_size=1, max_size=5),
+    by_epoch=st.lists(cuts, min_size=1, max_size=3),
+)
+def test_what_is_broadcast_is_known_everywhere(plan: list[Any], by_epoch: list[list[KeyRange]]) -> None:
+    source, flow = Fed(), seep.Flow("told")
+    source.plan = plan
+    rows = flow.source("rows", source)
+    out = pa.schema({"x": pa.int64(), "seen": pa.int64(), "told": pa.string()})
+    rows.key_by("x").apply(Told, rows.key_by("k").broadcast(), out=out).collect("out")
+    graph = compile_flow(flow)
+    found = run(graph, source, by_epoch)
+    assert found == run(graph, source, [[KeyRange(0, 4096)]])
+    latest: dict[Any, Any] = {}
+    for (first, second), rows_out in zip(plan, found["out"], strict=True):
+        latest |= {one["k"]: one["x"] for one in [*first, *second]}
+        assert len(rows_out) == len(first) + len(second)
+        assert all(dict(ast.literal_eval(one["told"])) == latest for _, one in rows_out)
 
 
 def _values(pair: tuple[int, dict[str, Any]]) -> str:
