@@ -211,7 +211,6 @@ class LogicPlan:
         for form in forms:
             form.part(KeyRange(0, 2048)).digest()
 
-
     def _warm_join(self, *sides: Any) -> None:
         head = self.head(self.name, tuple(range(len(sides))))
         records = [_two_rows(physical(side.schema)) for side in sides]

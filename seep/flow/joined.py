@@ -26,9 +26,7 @@ def made(head: Any, arguments: dict[str, Any], name: str, ports: tuple[int, ...]
     return head(**arguments, name=name, ports=ports)
 
 
-def join(
-    left: Stream, right: Stream, within: Within | None, window: Tumbling | None, how: str, suffix: str
-) -> Stream:
+def join(left: Stream, right: Stream, within: Within | None, window: Tumbling | None, how: str, suffix: str) -> Stream:
     from seep.flow.stream import Stream
 
     keys, right_keys = key_of(left, "join"), key_of(right, "join")
