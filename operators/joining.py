@@ -214,32 +214,33 @@ class Join(ABC):
                 arrays += self._sides[side].take(rows, [old for old, _ in self._columns(side)]).columns
         return ArrowBatch(pa.RecordBatch.from_arrays(arrays, schema=self.schema), buckets[order])
 
-    # --- the end of rows -----------------------------------------------------------------------------------------------
+    # --- the end of rows -------------------------------------------------------------------------------------------
 
     def _expired(self, watermark: int) -> list[ArrowBatch]:
-        gone, alone = [], []
+        alone, touched = [], []
         for side, waiting in enumerate(self._sides):
-            rows = waiting.expire(FOREVER if watermark >= FOREVER else self.horizon(side, watermark))
-            gone.append(rows)
+            slots, rows = waiting.expire(FOREVER if watermark >= FOREVER else self.horizon(side, watermark))
+            touched.append(slots)
             if self._keeps[side]:
                 single = rows[~waiting.matched[rows]]
                 if len(single):
                     alone.append(self._alone(side, single))
-        emptied = [waiting.slots(rows) for waiting, rows in zip(self._sides, gone, strict=True)]
-        for waiting, rows in zip(self._sides, gone, strict=True):
             if len(rows):
                 waiting.drop(rows)
-        slots = np.unique(np.concatenate(emptied))
-        empty = (self._sides[LEFT].lengths[slots] == 0) & (self._sides[RIGHT].lengths[slots] == 0)
-        if empty.any():
-            self._index.remove(slots[empty])
+        one, other = self._sides
+        for slots in touched:
+            empty = slots[one.idle(slots) & other.idle(slots) & self._index.live[slots]]
+            if len(empty):
+                self._index.remove(empty)
         return alone
 
     def _alone(self, side: int, rows: Numbers) -> ArrowBatch:
         """Rows of one side, key by key in lane order, as they go out without a partner."""
         slots = self._sides[side].slots(rows)
+        first = np.ones(len(slots), np.bool_)
+        first[1:] = slots[1:] != slots[:-1]
+        ordered = self._index.ordered(slots[first])
         ranks = np.empty(self._index.capacity, np.int64)
-        ordered = self._index.ordered(np.unique(slots))
         ranks[ordered] = np.arange(len(ordered))
         order = np.argsort(ranks[slots], kind="stable")
         return self._single(side, rows[order], self._index.buckets[slots[order]])
@@ -247,16 +248,14 @@ class Join(ABC):
     def _single(self, side: int, rows: Numbers, buckets: Buckets) -> ArrowBatch:
         """Rows in the columns of the output; a right row has its own keys in those of the left."""
         record = self._sides[side].take(rows)
-        own = dict.fromkeys(new for _, new in self._columns(side))
         given = {new: record.column(old) for old, new in self._columns(side)}
         if side == RIGHT:
             names = zip(self._inputs[LEFT].keys, self._inputs[RIGHT].keys, strict=True)
             given |= {left: record.column(right) for left, right in names}
-        assert own.keys() <= given.keys()
         arrays = [given[f.name] if f.name in given else pa.nulls(len(rows), f.type) for f in self.schema]
         return ArrowBatch(pa.RecordBatch.from_arrays(arrays, schema=self.schema), buckets)
 
-    # --- state -----------------------------------------------------------------------------------------------------------
+    # --- state -----------------------------------------------------------------------------------------------------
 
     def content(self) -> pa.RecordBatch:
         """The rows that wait, in the columns of the output, with their side behind the keys."""
@@ -265,7 +264,7 @@ class Join(ABC):
         for side, waiting in enumerate(self._sides):
             rows = waiting.rows()
             times = waiting.times(waiting.take(rows))
-            parts.append(self._alone(side, rows[np.lexsort((waiting.orders(rows), times))]))
+            parts.append(self._alone(side, rows[np.lexsort((waiting.orders(rows), times, waiting.slots(rows)))]))
         both = ArrowBatch.concat(parts)
         names = pa.array(np.repeat(np.array(SIDES, object), [part.rows for part in parts]), pa.string())
         column = "side"
@@ -288,7 +287,7 @@ class Join(ABC):
     def load(self, state: ArrowState) -> None:
         if self._saved is None:
             saved = [Saved(self._kinds, schema) for schema in self._schemas]
-            for name, side, waiting in zip(SIDES, saved, self._sides, strict=True):
+            for side, waiting in zip(saved, self._sides, strict=True):
                 if waiting.live:
                     side.add(waiting.snapshot(True))
             self._clear()

@@ -35,15 +35,12 @@ class Side:
     def __init__(self, schema: pa.Schema, time: str, index: KeyIndex) -> None:
         self.schema = schema
         self.live = 0
-        self.lengths = np.zeros(index.capacity, np.int64)
         self._time = time
         self._index = index
-        self._starts = np.zeros(index.capacity, np.int64)
-        self._rooms = np.zeros(index.capacity, np.int64)
+        self._lanes = np.zeros((index.capacity, 3), np.int64)
         self._firsts = np.full(index.capacity, kernel.EMPTY, np.int64)
         self._counts = np.zeros(index.capacity, np.int64)
-        self._lane_times = np.empty(0, np.int64)
-        self._lane_rows = np.empty(0, np.int64)
+        self._entries = np.empty((0, 2), np.int64)
         self._used = np.zeros(1, np.int64)
         self._chunks = Chunks(schema)
         self._slots = np.zeros(_FIRST_ROWS, np.int64)
@@ -61,7 +58,7 @@ class Side:
 
     @property
     def size_bytes(self) -> int:
-        lanes = (self._lane_times, self._lane_rows, self._starts, self.lengths, self._rooms, self._firsts)
+        lanes = (self._lanes, self._firsts, self._counts, self._entries)
         rows = (self._slots, self._orders, self.matched, self._alive, self._dirty, self._saved)
         return self._chunks.size_bytes + sum(array.nbytes for array in (*lanes, *rows))
 
@@ -70,9 +67,11 @@ class Side:
     def grow(self) -> None:
         """The index has more slots."""
         capacity = self._index.capacity
-        if len(self.lengths) < capacity:
-            for name in ("_starts", "lengths", "_rooms", "_counts"):
-                setattr(self, name, grown(getattr(self, name), capacity))
+        if len(self._counts) < capacity:
+            self._counts = grown(self._counts, capacity)
+            lanes = np.zeros((capacity, 3), np.int64)
+            lanes[: len(self._lanes)] = self._lanes
+            self._lanes = lanes
             firsts = np.full(capacity, kernel.EMPTY, np.int64)
             firsts[: len(self._firsts)] = self._firsts
             self._firsts = firsts
@@ -103,13 +102,11 @@ class Side:
         kernel.grouped(slots, sequence, touched, self._counts, offsets, members)
         at = 0
         while True:
-            at = kernel.insert(at, touched, offsets, members, times, base, *self._lanes(), self._used)
+            where = (self._lanes, self._firsts, self._entries, self._used)
+            at = kernel.insert(at, touched, offsets, members, times, base, *where)
             if at == len(touched):
                 return
             self._make_room(new, len(touched), np.empty(0, np.int64))
-
-    def _lanes(self) -> tuple[Any, ...]:
-        return self._starts, self.lengths, self._rooms, self._firsts, self._lane_times, self._lane_rows
 
     def _make_rows(self, needed: int) -> None:
         if needed > len(self._slots):
@@ -120,11 +117,9 @@ class Side:
     def _make_room(self, new: int, keys: int, numbers: Numbers) -> None:
         """Other arrays for the lanes, with room for so many new rows of so many keys, and for more."""
         size = 6 * (self.live + new) + 4 * keys + _FIRST_ROWS
-        times, rows = np.empty(size, np.int64), np.empty(size, np.int64)
-        filled = np.flatnonzero(self.lengths)
-        lanes = (self._starts, self.lengths, self._rooms)
-        self._used[0] = kernel.repack(filled, *lanes, numbers, self._lane_times, self._lane_rows, times, rows)
-        self._lane_times, self._lane_rows = times, rows
+        entries = np.empty((size, 2), np.int64)
+        self._used[0] = kernel.repack(self._lanes, numbers, self._entries, entries)
+        self._entries = entries
 
     # --- partners and their end --------------------------------------------------------------------------------------
 
@@ -132,9 +127,9 @@ class Side:
         """Rows of the other side, called ``base`` + their number, each with every row here whose time is from its low
         to its high: their numbers, those of the rows here, and how many each has found."""
         begins, counts = np.empty(len(slots), np.int64), np.empty(len(slots), np.int64)
-        total = kernel.partners(slots, lows, highs, self._starts, self.lengths, self._lane_times, begins, counts)
+        total = kernel.partners(slots, lows, highs, self._lanes, self._entries, begins, counts)
         own, other = np.empty(total, np.int64), np.empty(total, np.int64)
-        kernel.expand(begins, counts, base, self._lane_rows, own, other)
+        kernel.expand(begins, counts, base, self._entries, own, other)
         return own, other, counts
 
     def match(self, rows: Numbers) -> None:
@@ -143,12 +138,16 @@ class Side:
         self.matched[new] = True
         self._dirty[new] = True
 
-    def expire(self, limit: int) -> Numbers:
-        """The rows with times before the limit, key by key in lane order; they are out of their lanes, and must be
-        given to `drop` once they are not needed any more."""
+    def expire(self, limit: int) -> tuple[Slots, Numbers]:
+        """The keys that have rows with times before the limit, and these rows, key by key in lane order. They are out
+        of their lanes, and must be given to `drop` once they are not needed any more."""
         due = np.flatnonzero(self._firsts < limit)
         gone = np.empty(self.live if len(due) else 0, np.int64)
-        return gone[: kernel.expire(due, limit, *self._lanes(), gone)] if len(due) else gone
+        return due, gone[: kernel.expire(due, limit, self._lanes, self._firsts, self._entries, gone)]
+
+    def idle(self, slots: Slots) -> npt.NDArray[np.bool_]:
+        """Which keys have no row here."""
+        return self._lanes[slots, kernel.LENGTH] == 0
 
     def drop(self, rows: Numbers) -> None:
         """Forget expired rows; the next increment says that they are gone, if a snapshot ever held them."""

@@ -1,8 +1,9 @@
 """Compiled loops of the joins: each key's waiting rows in a *lane*, ordered by time, then arrival.
 
-A lane is a stretch of two arrays, ``lane_times`` and ``lane_rows``, with room to grow. What a row joins with is a
-stretch of the other side's lane, found by halving; what has become too old is its beginning. So neither costs more
-than it finds, however many rows a key has waiting.
+``entries`` holds the lanes, each a stretch of (time, row number) with room to grow; ``lanes`` says, by slot, where each
+is (what belongs together lies together: one line of the cache, not three). What a row joins with is a stretch of the
+other side's lane, found by halving; what has become too old is its beginning. So neither costs more than it finds,
+however many rows a key has waiting.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from seep.model.hashing import compiled
 
 EMPTY = np.int64(2**63 - 1)
 """In place of the first time of a lane without rows."""
+START, LENGTH, ROOM = range(3)
+"""Positions in a lane's description ..."""
+TIME, ROW = range(2)
+"""... and in an entry."""
 _LEAST_ROOM = 4
 
 
@@ -56,12 +61,9 @@ def insert(
     rows: Any,
     times: Any,
     base: int,
-    starts: Any,
-    lengths: Any,
-    rooms: Any,
+    lanes: Any,
     firsts: Any,
-    lane_times: Any,
-    lane_rows: Any,
+    entries: Any,
     used: Any,
 ) -> Any:
     """Put each key's new rows (in the order of their times) into its lane, from the key ``first`` on; a row is called
@@ -69,43 +71,43 @@ def insert(
     for at in range(first, touched.shape[0]):
         slot = touched[at]
         new = offsets[at + 1] - offsets[at]
-        length = lengths[slot]
-        if length + new > rooms[slot]:
+        length = lanes[slot, LENGTH]
+        if length + new > lanes[slot, ROOM]:
             room = max(_LEAST_ROOM, 2 * (length + new))
-            if used[0] + room > lane_times.shape[0]:
+            if used[0] + room > entries.shape[0]:
                 return at
-            to, start = used[0], starts[slot]
             for entry in range(length):
-                lane_times[to + entry] = lane_times[start + entry]
-                lane_rows[to + entry] = lane_rows[start + entry]
-            starts[slot] = to
-            rooms[slot] = room
+                entries[used[0] + entry, TIME] = entries[lanes[slot, START] + entry, TIME]
+                entries[used[0] + entry, ROW] = entries[lanes[slot, START] + entry, ROW]
+            lanes[slot, START] = used[0]
+            lanes[slot, ROOM] = room
             used[0] += room
-        start = starts[slot]
+        start = lanes[slot, START]
         old = start + length - 1
         put = old + new
         for position in range(offsets[at + 1] - 1, offsets[at] - 1, -1):
             row = rows[position]
             time = times[row]
-            while old >= start and lane_times[old] > time:
-                lane_times[put] = lane_times[old]
-                lane_rows[put] = lane_rows[old]
+            while old >= start and entries[old, TIME] > time:
+                entries[put, TIME] = entries[old, TIME]
+                entries[put, ROW] = entries[old, ROW]
                 put -= 1
                 old -= 1
-            lane_times[put] = time
-            lane_rows[put] = base + row
+            entries[put, TIME] = time
+            entries[put, ROW] = base + row
             put -= 1
-        lengths[slot] = length + new
-        firsts[slot] = lane_times[start]
+        lanes[slot, LENGTH] = length + new
+        if old < start:
+            firsts[slot] = entries[start, TIME]
     return np.int64(touched.shape[0])
 
 
 @compiled
-def _position(lane_times: Any, low: Any, high: Any, time: Any) -> Any:
+def _position(entries: Any, low: Any, high: Any, time: Any) -> Any:
     """The first entry of ``[low, high)`` that is not before this time."""
     while low < high:
         middle = (low + high) >> 1
-        if lane_times[middle] < time:
+        if entries[middle, TIME] < time:
             low = middle + 1
         else:
             high = middle
@@ -113,18 +115,18 @@ def _position(lane_times: Any, low: Any, high: Any, time: Any) -> Any:
 
 
 @compiled
-def partners(
-    slots: Any, lows: Any, highs: Any, starts: Any, lengths: Any, lane_times: Any, begins: Any, counts: Any
-) -> Any:
+def partners(slots: Any, lows: Any, highs: Any, lanes: Any, entries: Any, begins: Any, counts: Any) -> Any:
     """For each row the stretch of the lane of its key with times from low to high, both included; and how many in
     all."""
     total = np.int64(0)
     for row in range(slots.shape[0]):
         slot = slots[row]
-        start = starts[slot]
-        end = start + lengths[slot]
-        begin = _position(lane_times, start, end, lows[row])
-        count = _position(lane_times, begin, end, highs[row] + 1) - begin if lows[row] <= highs[row] else 0
+        begin = lanes[slot, START]
+        count = np.int64(0)
+        if lanes[slot, LENGTH] and lows[row] <= highs[row]:
+            end = begin + lanes[slot, LENGTH]
+            begin = _position(entries, begin, end, lows[row])
+            count = _position(entries, begin, end, highs[row] + 1) - begin
         begins[row] = begin
         counts[row] = count
         total += count
@@ -132,78 +134,58 @@ def partners(
 
 
 @compiled
-def expand(begins: Any, counts: Any, base: int, lane_rows: Any, own: Any, other: Any) -> None:
+def expand(begins: Any, counts: Any, base: int, entries: Any, own: Any, other: Any) -> None:
     """Each row with each of its partners, by their row numbers."""
     at = 0
     for row in range(begins.shape[0]):
         for entry in range(begins[row], begins[row] + counts[row]):
             own[at] = base + row
-            other[at] = lane_rows[entry]
+            other[at] = entries[entry, ROW]
             at += 1
 
 
 @compiled
-def expire(
-    due: Any,
-    limit: int,
-    starts: Any,
-    lengths: Any,
-    rooms: Any,
-    firsts: Any,
-    lane_times: Any,
-    lane_rows: Any,
-    gone: Any,
-) -> Any:
+def expire(due: Any, limit: int, lanes: Any, firsts: Any, entries: Any, gone: Any) -> Any:
     """Drop the rows of these keys with times before the limit; they are listed in ``gone``, key by key, each key's in
     the order of its lane. Answers how many."""
     total = np.int64(0)
     for at in range(due.shape[0]):
         slot = due[at]
-        start = starts[slot]
-        length = lengths[slot]
+        start = lanes[slot, START]
+        length = lanes[slot, LENGTH]
         dropped = 0
-        while dropped < length and lane_times[start + dropped] < limit:
-            gone[total] = lane_rows[start + dropped]
+        while dropped < length and entries[start + dropped, TIME] < limit:
+            gone[total] = entries[start + dropped, ROW]
             total += 1
             dropped += 1
         left = length - dropped
         if left <= dropped:
             # Moving what is left costs no more than what went, and keeps the room.
-            for entry in range(left):
-                lane_times[start + entry] = lane_times[start + dropped + entry]
-                lane_rows[start + entry] = lane_rows[start + dropped + entry]
+            for entry in range(start, start + left):
+                entries[entry, TIME] = entries[entry + dropped, TIME]
+                entries[entry, ROW] = entries[entry + dropped, ROW]
         else:
-            starts[slot] = start + dropped
-            rooms[slot] -= dropped
-        lengths[slot] = left
-        firsts[slot] = lane_times[starts[slot]] if left else EMPTY
+            start += dropped
+            lanes[slot, START] = start
+            lanes[slot, ROOM] -= dropped
+        lanes[slot, LENGTH] = left
+        firsts[slot] = entries[start, TIME] if left else EMPTY
     return total
 
 
 @compiled
-def repack(
-    slots: Any,
-    starts: Any,
-    lengths: Any,
-    rooms: Any,
-    numbers: Any,
-    old_times: Any,
-    old_rows: Any,
-    lane_times: Any,
-    lane_rows: Any,
-) -> Any:
-    """Move the lanes of these keys into other arrays, without gaps; all other keys have no room. Rows that have got
-    other numbers are found in ``numbers`` (empty: they have not). Answers the end."""
-    rooms[:] = 0
+def repack(lanes: Any, numbers: Any, old: Any, entries: Any) -> Any:
+    """Move the lanes to other memory, without gaps. Rows that have got other numbers are found in ``numbers`` (empty:
+    they have not). Answers the end."""
     to = np.int64(0)
-    for at in range(slots.shape[0]):
-        slot = slots[at]
-        start = starts[slot]
-        for entry in range(lengths[slot]):
-            row = old_rows[start + entry]
-            lane_times[to + entry] = old_times[start + entry]
-            lane_rows[to + entry] = numbers[row] if numbers.shape[0] else row
-        starts[slot] = to
-        rooms[slot] = lengths[slot]
-        to += lengths[slot]
+    for slot in range(lanes.shape[0]):
+        start = lanes[slot, START]
+        length = lanes[slot, LENGTH]
+        for entry in range(length):
+            row = old[start + entry, ROW]
+            entries[to + entry, TIME] = old[start + entry, TIME]
+            entries[to + entry, ROW] = numbers[row] if numbers.shape[0] else row
+        lanes[slot, START] = to
+        lanes[slot, ROOM] = length
+        to += length
     return to

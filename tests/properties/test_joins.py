@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
@@ -22,10 +23,17 @@ from seep.model.ids import BEGINNING, EVERYTHING, FOREVER, KeyRange
 from seep.model.keyspace import bucket_of_values, buckets_of
 from seep.model.schema import TIMESTAMP
 
-LEFT_SCHEMA = pa.schema({"at": TIMESTAMP, "key": pa.string(), "group": pa.int32(), "text": pa.string(), "id": pa.int64()})
-RIGHT_SCHEMA = pa.schema({"of": pa.string(), "group": pa.int32(), "id": pa.int64(), "when": TIMESTAMP, "ok": pa.bool_()})
+LEFT_SCHEMA = pa.schema(
+    {"at": TIMESTAMP, "key": pa.string(), "group": pa.int32(), "text": pa.string(), "id": pa.int64()}
+)
+RIGHT_SCHEMA = pa.schema(
+    {"of": pa.string(), "group": pa.int32(), "id": pa.int64(), "when": TIMESTAMP, "ok": pa.bool_()}
+)
 LEFT = JoinInput(
-    LEFT_SCHEMA, ("key", "group"), "at", (("key", "key"), ("group", "group"), ("at", "at"), ("text", "text"), ("id", "id"))
+    LEFT_SCHEMA,
+    ("key", "group"),
+    "at",
+    (("key", "key"), ("group", "group"), ("at", "at"), ("text", "text"), ("id", "id")),
 )
 RIGHT = JoinInput(RIGHT_SCHEMA, ("of", "group"), "when", (("id", "id_right"), ("when", "when"), ("ok", "ok")))
 NAMES = ["key", "group", "at", "text", "id", "id_right", "when", "ok"]
@@ -141,11 +149,15 @@ class Reference:
         self.sides[0].extend(new_left)
         self.sides[1].extend(new_right)
         ordered = sorted(self.sides[1], key=lambda r: r.time)
-        found = [(one.bucket, 0, self.pair(one, other)) for one in new_left for other in ordered if self.met(one, other)]
+        found = [
+            (one.bucket, 0, self.pair(one, other)) for one in new_left for other in ordered if self.met(one, other)
+        ]
         ordered = sorted(old_left, key=lambda r: r.time)
         found += [(r.bucket, 1, self.pair(one, r)) for r in new_right for one in ordered if self.met(one, r)]
         for side, name in ((0, "left"), (1, "right")):
-            over = [r for r in self.sides[side] if moment.watermark >= FOREVER or self.final[side](r.time, moment.watermark)]
+            over = [
+                r for r in self.sides[side] if moment.watermark >= FOREVER or self.final[side](r.time, moment.watermark)
+            ]
             self.sides[side][:] = [r for r in self.sides[side] if r not in over]
             alone = sorted((r for r in over if not r.matched), key=lambda r: (self.key_bytes(r), r.time))
             if self.keeps[side]:
@@ -158,10 +170,16 @@ class Reference:
             "errors": [*bad_left, *bad_right],
         }
 
-    def judge(self, rows: list[Row], keys: tuple[str, str], time: str, moment: Moment) -> tuple[list[Row], list[Row], list[Waiting]]:
+    def judge(
+        self, rows: list[Row], keys: tuple[str, str], time: str, moment: Moment
+    ) -> tuple[list[Row], list[Row], list[Waiting]]:
         bad = [r for r in rows if r[time] is None or r[time] > 10**18]
         late = [r for r in rows if r not in bad and r[time] < moment.watermark_before]
-        return late, bad, [Waiting((r[keys[0]], r[keys[1]]), r[time], r) for r in rows if r not in bad and r not in late]
+        return (
+            late,
+            bad,
+            [Waiting((r[keys[0]], r[keys[1]]), r[time], r) for r in rows if r not in bad and r not in late],
+        )
 
     def met(self, one: Waiting, other: Waiting) -> bool:
         return None not in one.key and one.key == other.key and self.near(one.time, other.time)
@@ -282,3 +300,65 @@ def test_batch_cuts_do_not_show(plan: Plan, data: st.DataObject) -> None:
         size = data.draw(st.integers(1, 4))
         pieces = [(port, piece) for port, batch in inputs for piece in batch.pieces(size)]
         assert shown([head.take(moment, pieces)]) == want
+
+
+# --- many rows: lanes move, chunks are put together and rewritten ----------------------------------------------------
+
+
+def many(seed: int, schema: pa.Schema, key: str, time: str, rows: int) -> pa.Table:
+    """Rows nearly in the order of their times, among them nulls in the key; a few keys have most of them."""
+    random = np.random.default_rng(seed)
+    keys = (random.pareto(1.0, rows) * 5).astype(int) % 300
+    times = np.arange(rows) * 5 + random.integers(0, 200, rows)
+    names = pa.array([f"key {k}" if k % 50 else None for k in keys], pa.string())
+    columns = {key: names, "group": pa.array(keys % 3, pa.int32()), time: pa.array(times).view(TIMESTAMP)}
+    others = {f.name: pa.array(np.arange(rows)).cast(f.type, safe=False) for f in schema if f.name not in columns}
+    return pa.table({name: (columns | others)[name] for name in schema.names}, schema=schema)
+
+
+def test_many_rows_as_in_sql() -> None:
+    lefts, rights = many(1, LEFT_SCHEMA, "key", "at", 12_000), many(2, RIGHT_SCHEMA, "of", "when", 12_000)
+    for how in HOW:
+        head = IntervalJoin(LEFT, RIGHT, how, -150, 60)
+        out, chain, before, step = list[pa.RecordBatch](), list[ArrowState](), BEGINNING, 200
+        for epoch in range(60):
+            inputs = [
+                (port, batch_of_record(table.slice(epoch * step, step).combine_chunks().to_batches()[0], side.keys))
+                for port, (table, side) in enumerate(((lefts, LEFT), (rights, RIGHT)))
+            ]
+            watermark = FOREVER if epoch == 59 else 5 * (epoch + 1) * step
+            outputs = head.take(Moment(epoch + 1, 0, before, watermark), inputs)
+            assert set(outputs) <= {"out"}, "no row is late"
+            out += [outputs["out"].record] if "out" in outputs else []
+            before = watermark
+            if epoch % 7 == 6:
+                chain = [*chain, head.snapshot(not chain)]
+            if epoch == 41:
+                head = IntervalJoin(LEFT, RIGHT, how, -150, 60)
+                for state in chain:
+                    head.load(state)
+        found = pa.Table.from_batches(out)
+        connection = duckdb.connect()
+        connection.register("l", plain(lefts))
+        connection.register("r", plain(rights))
+        connection.register("found", plain(found))
+        connection.execute(
+            f"""create table want as
+            select coalesce(l.key, r.of) as key, coalesce(l."group", r."group") as "group", l.at, l.text, l.id,
+                   r.id as id_right, r."when", r.ok
+            from l {how} join r on l.key = r.of and l."group" = r."group" and r."when" - l.at between -150 and 60"""
+        )
+        for one, other in (("want", "found"), ("found", "want")):
+            query = f"select count(*) from (select * from {one} except all select * from {other})"
+            assert connection.execute(query).fetchone() == (0,), (how, one)
+        assert head.statistics()["keys"] == 0
+
+
+def plain(table: pa.Table) -> pa.Table:
+    """Times as numbers."""
+    columns = [c.cast(pa.int64()) if pa.types.is_timestamp(c.type) else c for c in table.columns]
+    return pa.table(columns, names=table.schema.names)
+
+
+def batch_of_record(record: pa.RecordBatch, keys: Sequence[str]) -> ArrowBatch:
+    return ArrowBatch(record, buckets_of(record, keys))
