@@ -1,8 +1,8 @@
-"""Tumbling windows by key: aligned, half open, judged by the watermark of the epoch before.
+"""Windows by key: what all kinds of them share, and tumbling windows.
 
-A row is late when its window's end is not after that watermark; then it goes out unchanged on ``late``. A row
-without a usable time is a dead letter. After the rows, windows whose end the epoch's own watermark has reached are
-closed: emitted in the order (bucket, window end, key bytes) and forgotten.
+Rows are judged by the watermark of the epoch before. A row all of whose windows had ended by then is late: it goes
+out unchanged on ``late``. A row without a usable time is a dead letter. After the rows, windows whose end the epoch's
+own watermark has reached are closed: emitted in the order (bucket, time, key bytes) and forgotten.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import pyarrow as pa
 from operators.aggregates import Spec
 from operators.changes import change_schema
 from operators.combine import Combine, Forms, is_folded
+from operators.emission import HELD, Pacer, Revision
 from operators.groups import TABLE, Groups
 from operators.index import Slots
 from operators.kernels.windows import BROKEN, LATE, START, window_starts
+from operators.memory import is_row_count
 from operators.step import DEAD_LETTERS, Failure, Site, dead_letters
 from operators.tally import Tally
 from seep.errors import Misuse
@@ -31,10 +33,161 @@ from seep.model.schema import TIMESTAMP, physical
 COUNTERS = "counters"
 _LIMIT_US = FOREVER
 """Event times at or beyond this (either side of 1970) are no times."""
+AFTER_ALL = 2**63 - 1
+"""Later than the end of any window."""
 
 
-class TumblingWindow:
-    """``emit="close"``: each window once. ``"update"``: the changes of the Table of open and closed windows."""
+class Window:
+    """What the kinds of windows share: times, late rows, dead letters, how results become a Stream or a Table."""
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        schema: pa.Schema,
+        time_column: str | None,
+        names: tuple[str, str],
+        aggregates: Mapping[str, Spec],
+        emit: str,
+        period_us: int | None,
+        name: str,
+        combined: Combine | None = None,
+        hidden: Mapping[str, Spec] | None = None,
+    ) -> None:
+        """``combined``: how the senders fold rows, where they do (`operators.combine`). ``hidden``: aggregates that
+        the kind needs itself."""
+        if emit not in ("update", "close"):
+            raise Misuse(f"window: emit={emit!r}; choose 'close', 'update' or every('1s')")
+        self._groups = Groups(keys, schema, {**aggregates, **(hidden or {})}, timed=True)
+        self._counts_rows = any(is_row_count(spec) for spec in aggregates.values())
+        self._forms = Forms(combined)
+        self._time = time_column
+        self._updates = emit == "update"
+        self._tally = Tally()
+        self._name = name
+        self._visible = len(aggregates)
+        values = self._groups.fields[: self._visible]
+        windows = [pa.field(name, TIMESTAMP) for name in names]
+        self._rows_schema = pa.schema([*self._groups.key_fields, *windows, *values])
+        self.schema = change_schema(self._rows_schema) if self._updates else self._rows_schema
+        self._input_schema = physical(schema)
+        self._pacer = None if period_us is None else Pacer(self._groups.index.kinds, values, period_us)
+
+    @property
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        return {"out": self.schema, "late": self._input_schema, "errors": DEAD_LETTERS}
+
+    def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
+        outputs: dict[str, ArrowBatch] = {}
+        batches = [batch for _, batch in inputs if batch.rows]
+        if batches:
+            self._absorb(moment, self._forms.join(batches), outputs)
+        closed = self._close(moment)
+        if self._pacer is not None:
+            closed = self._pacer.release(moment, self._limit(moment), self.schema)
+        if closed is not None:
+            outputs["out"] = closed
+        return outputs
+
+    def _absorb(self, moment: Moment, batch: ArrowBatch, outputs: dict[str, ArrowBatch]) -> None:
+        """Take the rows in; as a Table, say what has changed."""
+        raise NotImplementedError
+
+    def _close(self, moment: Moment) -> ArrowBatch | None:
+        """Forget the windows that have ended; as a Stream, emit them. (As a Table they have said their last value
+        with their last row.)"""
+        raise NotImplementedError
+
+    def _limit(self, moment: Moment) -> int:
+        """Windows that end by then are closed with this epoch."""
+        if moment.watermark >= FOREVER:
+            return AFTER_ALL
+        return moment.now_ms * 1000 if self._time is None else moment.watermark
+
+    def _say(self, moment: Moment, revision: Revision, outputs: dict[str, ArrowBatch]) -> None:
+        if self._pacer is not None:
+            self._pacer.hold(moment, revision)
+            return
+        rows = revision.rows(self.schema)
+        if rows is not None:
+            outputs["out"] = rows
+
+    # --- rows that no window takes -------------------------------------------------------------------------------
+
+    def _put_aside(self, moment: Moment, batch: ArrowBatch, outputs: dict[str, ArrowBatch], times: Any) -> None:
+        """``times``: LATE or BROKEN for rows that are."""
+        if times.min() > BROKEN:
+            return
+        late, broken = times == LATE, times == BROKEN
+        if late.any() and is_folded(batch):
+            self._tally.add("late", batch.buckets[late], weights_of(batch)[late])
+        elif late.any():
+            outputs["late"] = batch.chosen(late).by_bucket()
+            self._tally.add("late", outputs["late"].buckets)
+        if broken.any():
+            # In canonical order, so that their positions are final.
+            order = np.argsort(batch.buckets, kind="stable")
+            failures = [Failure(int(row), f"no usable time in {self._time!r}") for row in np.flatnonzero(broken[order])]
+            site = Site(self._name, moment.epoch, self._tally)
+            outputs["errors"] = dead_letters(batch.chosen(order), failures, site)
+            self._tally.add("errors", outputs["errors"].buckets)
+
+    def _aligned(self, moment: Moment, batch: ArrowBatch, step: int, offset: int, cut: int) -> Any:
+        """The start of each row's piece of time, ``step`` long; LATE where it ends by ``cut``, BROKEN without time."""
+        result = np.empty(batch.rows, np.int64)
+        if self._time is None:
+            now = moment.now_ms * 1000
+            result[:] = now - (now - offset) % step
+        elif is_folded(batch):
+            given = batch.record.column(START).to_numpy()
+            result[:] = np.where(given + step <= cut, LATE, given)
+        else:
+            shape = column_of(batch.record.column(self._time))
+            if shape.width == 0:
+                result[:] = BROKEN
+            else:
+                where = (shape.values, shape.validity, shape.bit)
+                window_starts(batch.rows, *where, step, offset, cut, _LIMIT_US, result)
+        return result
+
+    # --- state ---------------------------------------------------------------------------------------------------
+
+    def _results(self, slots: Slots) -> list[pa.Array]:
+        return self._groups.results(slots)[: self._visible]
+
+    def _stated(self) -> None:
+        """The state was loaded: derive what is not saved."""
+
+    def content(self) -> pa.RecordBatch:
+        """The open windows, with their aggregates so far."""
+        raise NotImplementedError
+
+    def snapshot(self, full: bool) -> ArrowState:
+        tables = {TABLE: self._groups.snapshot(full), COUNTERS: self._tally.snapshot(full)}
+        if self._pacer is not None:
+            tables[HELD] = self._pacer.snapshot(full)
+        return ArrowState(tables)
+
+    def mostly_changed(self) -> bool:
+        return self._groups.index.mostly_changed()
+
+    def load(self, state: ArrowState) -> None:
+        if TABLE in state.tables:
+            self._groups.load(state.tables[TABLE])
+            self._stated()
+        if COUNTERS in state.tables:
+            self._tally.load(state.tables[COUNTERS])
+        if HELD in state.tables and self._pacer is not None:
+            self._pacer.load(state.tables[HELD])
+
+    def statistics(self) -> dict[str, int]:
+        size = self._groups.size_bytes + (0 if self._pacer is None else self._pacer.size_bytes)
+        gauges = {"keys": len(self._groups.index), "state_bytes": size}
+        return {**gauges, "late": 0, "errors": 0, **self._tally.totals()}
+
+
+class TumblingWindow(Window):
+    """``emit="close"``: each window once. ``"update"``: the changes of the Table of open and closed windows,
+    at most once in ``period_us`` of epoch time if that is given."""
 
     def __init__(
         self,
@@ -49,88 +202,24 @@ class TumblingWindow:
         by_arrival: bool = False,
         name: str = "window",
         combined: Combine | None = None,
+        period_us: int | None = None,
     ) -> None:
-        """``combined``: how the senders fold rows, where they do (`operators.combine`)."""
-        if emit not in ("update", "close"):
-            raise Misuse(f"window: emit={emit!r}; choose 'close' or 'update'")
         if size_us <= 0:
             raise Misuse("window: its size must be longer than zero")
         if not by_arrival and time_column is None:
             raise Misuse("window: the stream has no event time; give its source time=, or use by='arrival'")
-        self._groups = Groups(keys, schema, aggregates, timed=True)
-        self._forms = Forms(combined)
-        self._time = None if by_arrival else time_column
+        time = None if by_arrival else time_column
+        super().__init__(keys, schema, time, names, aggregates, emit, period_us, name, combined)
         self._size = size_us
         self._offset = offset_us % size_us
-        self._updates = emit == "update"
-        self._tally = Tally()
-        self._name = name
-        self._earliest_end = FOREVER
-        windows = [pa.field(name, TIMESTAMP) for name in names]
-        self._rows_schema = pa.schema([*self._groups.key_fields, *windows, *self._groups.fields])
-        self.schema = change_schema(self._rows_schema) if self._updates else self._rows_schema
-        self._late_schema = physical(schema)
+        self._earliest_end = AFTER_ALL
 
-    @property
-    def schemas(self) -> Mapping[str, pa.Schema]:
-        return {"out": self.schema, "late": self._late_schema, "errors": DEAD_LETTERS}
+    def _absorb(self, moment: Moment, batch: ArrowBatch, outputs: dict[str, ArrowBatch]) -> None:
+        starts = self._aligned(moment, batch, self._size, self._offset, moment.watermark_before)
+        self._put_aside(moment, batch, outputs, starts)
+        self._fold(moment, batch, starts, outputs)
 
-    def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
-        outputs: dict[str, ArrowBatch] = {}
-        batches = [batch for _, batch in inputs if batch.rows]
-        if batches:
-            batch = self._forms.join(batches)
-            starts, late, broken = self._starts(moment, batch)
-            if late and is_folded(batch):
-                self._tally.add("late", batch.buckets[starts == LATE], _weights(batch)[starts == LATE])
-            elif late:
-                outputs["late"] = batch.chosen(starts == LATE).by_bucket()
-                self._tally.add("late", outputs["late"].buckets)
-            if broken:
-                outputs["errors"] = self._refuse(moment, batch)
-            self._fold(batch, starts, outputs)
-        closed = self._close(moment)
-        if closed is not None:
-            outputs["out"] = closed
-        return outputs
-
-    def _starts(self, moment: Moment, batch: ArrowBatch) -> tuple[Any, int, int]:
-        result = np.empty(batch.rows, np.int64)
-        if self._time is None:
-            now = moment.now_ms * 1000
-            result[:] = now - (now - self._offset) % self._size
-            return result, 0, 0
-        if is_folded(batch):
-            given = batch.record.column(START).to_numpy()
-            late = given + self._size <= moment.watermark_before
-            return np.where(late, LATE, given), int(late.sum()), 0
-        shape = column_of(batch.record.column(self._time))
-        if shape.width == 0:
-            result[:] = BROKEN
-            return result, 0, batch.rows
-        late, broken = window_starts(
-            batch.rows,
-            shape.values,
-            shape.validity,
-            shape.bit,
-            self._size,
-            self._offset,
-            moment.watermark_before,
-            _LIMIT_US,
-            result,
-        )
-        return result, late, broken
-
-    def _refuse(self, moment: Moment, batch: ArrowBatch) -> ArrowBatch:
-        """Dead letters for the rows without a usable time; in canonical order, so that their positions are final."""
-        ordered = batch.by_bucket()
-        starts, _, _ = self._starts(moment, ordered)
-        failures = [Failure(int(row), f"no usable time in {self._time!r}") for row in np.flatnonzero(starts == BROKEN)]
-        letters = dead_letters(ordered, failures, Site(self._name, moment.epoch, self._tally))
-        self._tally.add("errors", letters.buckets)
-        return letters
-
-    def _fold(self, batch: ArrowBatch, starts: Any, outputs: dict[str, ArrowBatch]) -> None:
+    def _fold(self, moment: Moment, batch: ArrowBatch, starts: Any, outputs: dict[str, ArrowBatch]) -> None:
         record, memory = batch.record, self._groups.memory
         absorb = memory.merge if is_folded(batch) else memory.fold
         found = self._groups.find(record, starts)
@@ -139,27 +228,31 @@ class TumblingWindow:
             self._earliest_end = min(self._earliest_end, earliest + self._size)
         if not self._updates:
             absorb(found.slots, record)
-            return
-        slots, results, kinds = self._groups.changes(found, absorb, record)
-        if len(slots):
-            outputs["out"] = self._rows(slots, [*results, kinds])
+        elif self._pacer is None:
+            slots, results, kinds = self._groups.changes(found, absorb, record)
+            if len(slots):
+                outputs["out"] = self._rows(slots, [*results, kinds])
+        elif len(found.touched):
+            slots = self._groups.index.ordered(found.touched)
+            before = self._results(slots)
+            absorb(found.slots, record)
+            shown, buckets = ~np.isin(slots, found.fresh), self._groups.index.buckets[slots]
+            after, every = self._results(slots), np.ones(len(slots), np.bool_)
+            self._say(moment, Revision(buckets, self._places(slots), before, after, shown, every), outputs)
 
     def _close(self, moment: Moment) -> ArrowBatch | None:
-        limit = moment.watermark
-        if self._time is None and limit < FOREVER:
-            limit = moment.now_ms * 1000
+        limit = self._limit(moment)
         if self._earliest_end > limit:
             return None
         index = self._groups.index
         ends = index.times + self._size
         due = np.flatnonzero(index.live & (ends <= limit)).astype(np.int64)
         closed = None
-        # As a Table a window has said its last value with its last row.
         if len(due) and not self._updates:
             ordered = index.ordered(due)
-            closed = self._rows(ordered, self._groups.results(ordered))
+            closed = self._rows(ordered, self._results(ordered))
         index.remove(due)
-        self._earliest_end = int(ends[index.live].min()) if len(index) else FOREVER
+        self._earliest_end = int(ends[index.live].min()) if len(index) else AFTER_ALL
         return closed
 
     def _rows(self, slots: Slots, results: list[pa.Array]) -> ArrowBatch:
@@ -175,29 +268,16 @@ class TumblingWindow:
     def content(self) -> pa.RecordBatch:
         """The open windows, with their aggregates so far."""
         slots = self._groups.index.ordered(self._groups.index.all())
-        arrays = [*self._places(slots), *self._groups.results(slots)]
+        arrays = [*self._places(slots), *self._results(slots)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._rows_schema)
 
-    def snapshot(self, full: bool) -> ArrowState:
-        return ArrowState({TABLE: self._groups.snapshot(full), COUNTERS: self._tally.snapshot(full)})
-
-    def mostly_changed(self) -> bool:
-        return self._groups.index.mostly_changed()
-
-    def load(self, state: ArrowState) -> None:
-        if TABLE in state.tables:
-            self._groups.load(state.tables[TABLE])
-            index = self._groups.index
-            self._earliest_end = int(index.times[index.live].min()) + self._size if len(index) else FOREVER
-        if COUNTERS in state.tables:
-            self._tally.load(state.tables[COUNTERS])
-
-    def statistics(self) -> dict[str, int]:
-        gauges = {"keys": len(self._groups.index), "state_bytes": self._groups.size_bytes}
-        return {**gauges, "late": 0, "errors": 0, **self._tally.totals()}
+    def _stated(self) -> None:
+        index = self._groups.index
+        self._earliest_end = int(index.times[index.live].min()) + self._size if len(index) else AFTER_ALL
 
 
-def _weights(batch: ArrowBatch) -> Any:
+def weights_of(batch: ArrowBatch) -> Any:
+    """Of how many rows each part is made."""
     weights = batch.weights
     assert weights is not None, "parts say of how many rows they are"
     return weights

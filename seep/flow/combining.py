@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import gcd
 from typing import Any
 
 import polars as pl
@@ -18,11 +19,16 @@ import pyarrow as pa
 from operators.aggregate import Aggregate
 from operators.aggregates import Spec
 from operators.combine import Combine, why_not
+from operators.copying import CopyingWindow
 from operators.rowwise import KeepRows
+from operators.sliding import SlidingWindow
 from operators.stateless import AddTime, EventTime, Keep, Project, Split
 from operators.window import TumblingWindow
 from seep.flow.logical import Chain, Vertex
 from seep.model.schema import physical
+
+
+_HEADS = (Aggregate, TumblingWindow, SlidingWindow, CopyingWindow)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,9 +46,7 @@ class Sending:
 
 def sending(vertex: Vertex, chains: Sequence[Chain], used: Collection[str]) -> Sending:
     """``chains``: all the ways to the operator; ``used``: those of its outputs that somebody takes."""
-    if not (
-        isinstance(vertex.make, partial) and vertex.make.args and vertex.make.args[0] in (Aggregate, TumblingWindow)
-    ):
+    if not (isinstance(vertex.make, partial) and vertex.make.args and vertex.make.args[0] in _HEADS):
         return Sending(vertex.make)
     head, arguments = vertex.make.args
     if "late" in used:
@@ -61,7 +65,8 @@ def sending(vertex: Vertex, chains: Sequence[Chain], used: Collection[str]) -> S
         schema,
         aggregates,
         column,
-        arguments["size_us"] if column is not None else 0,
+        # A sliding window's rows are folded by pane.
+        gcd(arguments["size_us"], arguments.get("every_us", 0)) if column is not None else 0,
         arguments["offset_us"] if column is not None else 0,
     )
     return Sending(partial(vertex.make.func, head, {**arguments, "combined": combine}), schema, combine)
