@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import gcd
 
 import numpy as np
 import pyarrow as pa
 
 from operators.aggregates import Spec
 from operators.kernels.windows import BROKEN
-from operators.sliding import first_open, leave_out_gaps
+from operators.shape import Shape
 from operators.window import TumblingWindow
 from seep.errors import Misuse
 from seep.model.arrow import ArrowBatch
@@ -41,23 +40,19 @@ class CopyingWindow(TumblingWindow):
         super().__init__(
             keys, schema, time_column, size_us, 0, names, aggregates, emit, by_arrival, name, period_us=period_us
         )
-        self._every = every_us
-        self._offset = offset_us % every_us
-        self._pane = gcd(size_us, every_us)
+        self._shape = Shape(size_us, every_us, offset_us % every_us)
 
     def _absorb(self, moment: Moment, batch: ArrowBatch, outputs: dict[str, ArrowBatch]) -> None:
-        shape = (self._size, self._every, self._offset)
-        low = first_open(BEGINNING if self._time is None else moment.watermark_before, *shape)
-        times = self._aligned(moment, batch, self._pane, self._offset % self._pane, low)
-        self._put_aside(moment, batch, outputs, times)
-        leave_out_gaps(batch, times, *shape, self._tally)
+        size, every, offset = self._shape
+        low = self._shape.first_open(BEGINNING if self._time is None else moment.watermark_before)
+        times = self._pane_times(moment, batch, outputs, self._shape, low)
         usable = np.flatnonzero(times > BROKEN)
-        since = (times[usable] - self._offset) % self._every
-        copies = (self._size - 1 - since) // self._every + 1
+        since = (times[usable] - offset) % every
+        copies = (size - 1 - since) // every + 1
         ends = np.cumsum(copies)
         # Row by row, so that a window gets its rows in the order in which they came.
         which = np.arange(copies.sum()) - np.repeat(ends - copies, copies)
-        starts = np.repeat(times[usable] - since, copies) - which * self._every
+        starts = np.repeat(times[usable] - since, copies) - which * every
         still_open = starts >= low
         rows = np.repeat(usable, copies)[still_open]
         if len(rows):

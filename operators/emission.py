@@ -128,9 +128,13 @@ class Pacer:
         """What is due: windows that changed in an earlier period, and those whose end the limit has reached."""
         if len(self._index) == 0:
             return None
-        high = self._index.numbers
-        due = (self._since[:high] < self._tick(moment)) | (self._ends[:high] <= limit)
-        slots = self._index.ordered(np.flatnonzero(self._index.live[:high] & due))
+        held = self._index.all()
+        due = self._since[held] < self._tick(moment)
+        present = self._new[held] >= 0
+        closing = present & (self._ends[held] <= limit)
+        if closing.any() and not present.all():
+            closing = self._with_their_keys(held, closing)
+        slots = self._index.ordered(held[due | closing])
         if len(slots) == 0:
             return None
         old, new = self._old[slots], self._new[slots]
@@ -141,6 +145,12 @@ class Pacer:
         self._index.remove(slots)
         self._tidy()
         return revision.rows(schema)
+
+    def _with_their_keys(self, held: Slots, closing: Flags) -> Flags:
+        """A session that closes takes along the sessions that went into it: a reader never has both, nor neither."""
+        *keys, _ = self._index.keys(held)
+        numbers = KeyIndex(self._index.kinds[:-1], timed=False).find(keys, len(held)).slots
+        return np.isin(numbers, numbers[closing])
 
     def _tick(self, moment: Moment) -> int:
         return moment.now_ms * 1000 // self._period

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from operators.index import KeyIndex, Slots, grown
+from operators.index import Found, KeyIndex, Slots, grown
 from operators.kernels import panes as kernel
 
 _UNMARKED = np.empty(0, np.bool_)
@@ -29,20 +29,20 @@ class Owners:
         self.heads = np.zeros(0, np.int64)
         self.nexts = np.zeros(0, np.int64)
 
-    def find(self, columns: Sequence[pa.Array], rows: int) -> Slots:
-        """The number of each row's key, made if need be."""
+    def find(self, columns: Sequence[pa.Array], rows: int) -> Found:
+        """The number of each row's key (as a slot of `keys`), made if need be."""
         found = self.keys.find(columns, rows)
         if len(self.heads) < self.keys.capacity:
             self.heads = grown(self.heads, self.keys.capacity)
         self.heads[found.fresh] = -1
-        return found.slots
+        return found
 
     def add(self, slots: Slots) -> None:
         """These entries are new."""
         if len(self.numbers) < self._entries.capacity:
             self.numbers = grown(self.numbers, self._entries.capacity)
             self.nexts = grown(self.nexts, self._entries.capacity)
-        self.numbers[slots] = self.find(self._entries.keys(slots), len(slots))
+        self.numbers[slots] = self.find(self._entries.keys(slots), len(slots)).slots
         kernel.link(slots, self.numbers, self._entries.times, self.heads, self.nexts)
 
     def remove(self, slots: Slots) -> None:
@@ -55,10 +55,10 @@ class Owners:
         self.keys.remove(numbers[self.heads[numbers] < 0])
 
     def restart(self) -> None:
-        """The entries were loaded: begin again with them."""
-        self.keys = KeyIndex(self._entries.kinds, timed=False)
-        self.heads = np.zeros(0, np.int64)
+        """The entries were loaded: begin again with them. Keys that were loaded as well stay."""
+        self.heads = np.full(self.keys.capacity, -1, np.int64)
         self.add(self._entries.all())
+        self.keys.pending(full=True)  # they are as they were saved
 
     def windows(
         self, numbers: Slots, lows: Any, highs: Any, size: int, every: int, offset: int, marked: Any = _UNMARKED
@@ -72,9 +72,10 @@ class Owners:
         kernel.windows_of(*where, owners, starts, bounds, panes)
         return owners, starts, bounds, panes
 
-    def order(self, numbers: Slots, times: Any) -> Any:
-        """The positions of these (key, time) in the order in which they are emitted: bucket, time, key bytes."""
+    def order(self, numbers: Slots, times: Any, *more: Any) -> Any:
+        """The positions of these (key, time, ...) in the order in which they are emitted: bucket, time, key bytes,
+        then what else there is."""
         distinct, which = np.unique(numbers, return_inverse=True)
         rank = np.empty(len(distinct), np.int64)
         rank[np.searchsorted(distinct, self.keys.ordered(distinct))] = np.arange(len(distinct))
-        return np.lexsort((rank[which], times, self.keys.buckets[numbers]))
+        return np.lexsort((*more[::-1], rank[which], times, self.keys.buckets[numbers]))

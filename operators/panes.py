@@ -15,6 +15,7 @@ from operators.groups import Groups
 from operators.index import Slots
 from operators.memory import Memory
 from operators.owners import Owners
+from operators.shape import AFTER_ALL, Shape
 from seep.model.schema import physical
 
 Flags = npt.NDArray[np.bool_]
@@ -44,21 +45,28 @@ class Made(NamedTuple):
 
 
 class Panes:
-    """The windows, ``size`` long and one every ``every``, over the panes in ``groups``."""
+    """The windows of this shape over the panes in ``groups``."""
 
     def __init__(
-        self, groups: Groups, schema: pa.Schema, aggregates: Mapping[str, Spec], size: int, every: int, offset: int
+        self,
+        groups: Groups,
+        schema: pa.Schema,
+        aggregates: Mapping[str, Spec],
+        shape: Shape,
+        whole: bool = False,
     ) -> None:
+        """``whole``: a window is a single pane."""
         self._groups = groups
+        self._whole = whole
         self.owners = Owners(groups.index)
-        self._shape = (size, every, offset)
+        self._shape = shape
         self._scratch = Memory(physical(schema), aggregates)
 
     def touched(self, panes: Slots, low: int) -> Made:
         """The windows from ``low`` on to which one of these panes belongs."""
         marked = self.marks(panes)
         numbers = np.unique(self.owners.numbers[panes])
-        return self.made(numbers, np.full(len(numbers), low), np.full(len(numbers), 2**63 - 1), marked)
+        return self.made(numbers, np.full(len(numbers), low), np.full(len(numbers), AFTER_ALL), marked)
 
     def marks(self, panes: Slots) -> Flags:
         marked = np.zeros(self._groups.index.capacity, np.bool_)
@@ -83,6 +91,8 @@ class Panes:
 
     def results(self, made: Made) -> list[pa.Array]:
         """The aggregates of these windows."""
+        if self._whole:
+            return self._groups.results(made.panes)
         slots = np.arange(len(made.owners))
         self._scratch.grow(1 << len(slots).bit_length())
         self._scratch.clear(slots)

@@ -12,8 +12,6 @@ Aggregates that cannot be merged are folded row by row into each window (`operat
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import gcd
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,38 +20,17 @@ from operators.aggregates import Spec
 from operators.combine import Combine, is_folded
 from operators.emission import Revision
 from operators.index import Slots
-from operators.kernels.windows import BROKEN
 from operators.panes import Panes
-from operators.tally import Tally
-from operators.window import AFTER_ALL, Window, weights_of
+from operators.shape import AFTER_ALL, Shape
+from operators.window import Window
 from seep.errors import Misuse
 from seep.model.arrow import BUCKET, DELETED, KEY, ArrowBatch, ArrowState
 from seep.model.epoch import Moment
-from seep.model.ids import BEGINNING, FOREVER
+from seep.model.ids import BEGINNING
 from seep.model.schema import TIMESTAMP
 
 CLOSED = "closed"
 """The state table that says up to when windows have been closed."""
-
-
-def first_open(closed: int, size: int, every: int, offset: int) -> int:
-    """The start of the first window that ends after this time.
-
-    >>> first_open(25, size=10, every=5, offset=0)
-    20
-    """
-    if closed >= FOREVER:
-        return AFTER_ALL
-    return (closed - size - offset) // every * every + every + offset
-
-
-def leave_out_gaps(batch: ArrowBatch, times: Any, size: int, every: int, offset: int, tally: Tally) -> None:
-    """Rows between windows that are further apart than they are long are counted, and have no time any more."""
-    if every > size:
-        between = (times > BROKEN) & ((times - offset) % every >= size)
-        weights = weights_of(batch) if is_folded(batch) else np.ones(batch.rows, np.int64)
-        tally.add("filtered", batch.buckets[between], weights[between])
-        times[between] = BROKEN
 
 
 class SlidingWindow(Window):
@@ -81,30 +58,24 @@ class SlidingWindow(Window):
             raise Misuse("window: the stream has no event time; give its source time=, or use by='arrival'")
         time = None if by_arrival else time_column
         super().__init__(keys, schema, time, names, aggregates, emit, period_us, name, combined)
-        self._size, self._every = size_us, every_us
-        self._offset = offset_us % every_us
-        self._pane = gcd(size_us, every_us)
-        self._panes = Panes(self._groups, schema, aggregates, size_us, every_us, self._offset)
+        self._shape = Shape(size_us, every_us, offset_us % every_us)
+        self._size = size_us
+        self._panes = Panes(self._groups, schema, aggregates, self._shape)
         self._closed = BEGINNING
         self._next_close = BEGINNING
         """No window ends before this: there is nothing to look for."""
 
-    def _open(self, closed: int) -> int:
-        return first_open(closed, self._size, self._every, self._offset)
-
     def _absorb(self, moment: Moment, batch: ArrowBatch, outputs: dict[str, ArrowBatch]) -> None:
         if self._time is not None:
             self._closed = moment.watermark_before
-        low = self._open(self._closed)
-        times = self._aligned(moment, batch, self._pane, self._offset % self._pane, low)
-        self._put_aside(moment, batch, outputs, times)
-        leave_out_gaps(batch, times, self._size, self._every, self._offset, self._tally)
+        low = self._shape.first_open(self._closed)
+        times = self._pane_times(moment, batch, outputs, self._shape, low)
         memory, record = self._groups.memory, batch.record
         found = self._groups.find(record, times)
         if len(found.fresh):
             self._panes.owners.add(found.fresh)
             earliest = int(self._groups.index.times[found.fresh].min())
-            self._next_close = min(self._next_close, max(low, self._open(earliest)) + self._size)
+            self._next_close = min(self._next_close, max(low, self._shape.first_open(earliest)) + self._size)
         absorb = memory.merge if is_folded(batch) else memory.fold
         if not self._updates:
             absorb(found.slots, record)
@@ -129,12 +100,12 @@ class SlidingWindow(Window):
     def _close(self, moment: Moment) -> ArrowBatch | None:
         limit, closed = self._limit(moment), None
         if self._next_close <= limit:
-            low, high = self._open(self._closed), self._open(limit)
+            low, high = self._shape.first_open(self._closed), self._shape.first_open(limit)
             if not self._updates:
                 closed = self._rows(low, high)
             self._panes.drop_before(high)
             times = self._groups.index.times[self._groups.index.live]
-            earliest = max(high, self._open(int(times.min()))) if len(times) else AFTER_ALL - self._size
+            earliest = max(high, self._shape.first_open(int(times.min()))) if len(times) else AFTER_ALL - self._size
             self._next_close = earliest + self._size
         self._closed = limit
         return closed
@@ -155,9 +126,8 @@ class SlidingWindow(Window):
 
     # --- state ---------------------------------------------------------------------------------------------------
 
-    def content(self) -> pa.RecordBatch:
-        """The open windows, with their aggregates so far."""
-        rows = self._rows(self._open(self._closed), AFTER_ALL)
+    def _content(self) -> pa.RecordBatch:
+        rows = self._rows(self._shape.first_open(self._closed), AFTER_ALL)
         return pa.RecordBatch.from_pylist([], schema=self._rows_schema) if rows is None else rows.record
 
     def snapshot(self, full: bool) -> ArrowState:
@@ -179,6 +149,6 @@ class SlidingWindow(Window):
             # Where nothing is open any more the number is an old one, and does not matter.
             self._closed = max(self._closed, int(state.tables[CLOSED].column("until").to_numpy().max()))
 
-    def _stated(self) -> None:
+    def _derive(self) -> None:
         self._panes.owners.restart()
         self._next_close = BEGINNING

@@ -21,6 +21,7 @@ from operators.groups import TABLE, Groups
 from operators.index import Slots
 from operators.kernels.windows import BROKEN, LATE, START, window_starts
 from operators.memory import is_row_count
+from operators.shape import AFTER_ALL, BEFORE_ALL, Shape
 from operators.step import DEAD_LETTERS, Failure, Site, dead_letters
 from operators.tally import Tally
 from seep.errors import Misuse
@@ -33,8 +34,6 @@ from seep.model.schema import TIMESTAMP, physical
 COUNTERS = "counters"
 _LIMIT_US = FOREVER
 """Event times at or beyond this (either side of 1970) are no times."""
-AFTER_ALL = 2**63 - 1
-"""Later than the end of any window."""
 
 
 class Window:
@@ -64,6 +63,7 @@ class Window:
         self._updates = emit == "update"
         self._tally = Tally()
         self._name = name
+        self._loaded = False
         self._visible = len(aggregates)
         values = self._groups.fields[: self._visible]
         windows = [pa.field(name, TIMESTAMP) for name in names]
@@ -78,6 +78,7 @@ class Window:
 
     def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
         outputs: dict[str, ArrowBatch] = {}
+        self._settle()
         batches = [batch for _, batch in inputs if batch.rows]
         if batches:
             self._absorb(moment, self._forms.join(batches), outputs)
@@ -149,16 +150,50 @@ class Window:
                 window_starts(batch.rows, *where, step, offset, cut, _LIMIT_US, result)
         return result
 
+    def _pane_times(
+        self, moment: Moment, batch: ArrowBatch, outputs: dict[str, ArrowBatch], shape: Shape, low: int
+    ) -> Any:
+        """The start of each row's pane; LATE or BROKEN where none takes it. Windows that start before ``low`` have
+        closed. Rows between windows that are further apart than they are long are counted as filtered."""
+        pane, offset = shape.pane, shape.offset % shape.pane
+        if shape.every <= shape.size:
+            times = self._aligned(moment, batch, pane, offset, low)
+            self._put_aside(moment, batch, outputs, times)
+            return times
+        times = self._aligned(moment, batch, pane, offset, BEFORE_ALL)
+        usable = times > BROKEN
+        between = usable & ((times - shape.offset) % shape.every >= shape.size)
+        if self._time is not None:
+            times[usable & ~between & (times < low)] = LATE
+        self._put_aside(moment, batch, outputs, times)
+        self._leave_out(batch, between)
+        times[between] = BROKEN
+        return times
+
+    def _leave_out(self, batch: ArrowBatch, between: Any) -> None:
+        weights = weights_of(batch) if is_folded(batch) else np.ones(batch.rows, np.int64)
+        self._tally.add("filtered", batch.buckets[between], weights[between])
+
     # --- state ---------------------------------------------------------------------------------------------------
 
     def _results(self, slots: Slots) -> list[pa.Array]:
         return self._groups.results(slots)[: self._visible]
 
-    def _stated(self) -> None:
+    def _settle(self) -> None:
+        if self._loaded:
+            self._loaded = False
+            self._derive()
+
+    def _derive(self) -> None:
         """The state was loaded: derive what is not saved."""
+        raise NotImplementedError
 
     def content(self) -> pa.RecordBatch:
         """The open windows, with their aggregates so far."""
+        self._settle()
+        return self._content()
+
+    def _content(self) -> pa.RecordBatch:
         raise NotImplementedError
 
     def snapshot(self, full: bool) -> ArrowState:
@@ -173,7 +208,7 @@ class Window:
     def load(self, state: ArrowState) -> None:
         if TABLE in state.tables:
             self._groups.load(state.tables[TABLE])
-            self._stated()
+            self._loaded = True
         if COUNTERS in state.tables:
             self._tally.load(state.tables[COUNTERS])
         if HELD in state.tables and self._pacer is not None:
@@ -265,13 +300,12 @@ class TumblingWindow(Window):
         windows = [pa.array(starts).view(TIMESTAMP), pa.array(starts + self._size).view(TIMESTAMP)]
         return [*self._groups.index.keys(slots), *windows]
 
-    def content(self) -> pa.RecordBatch:
-        """The open windows, with their aggregates so far."""
+    def _content(self) -> pa.RecordBatch:
         slots = self._groups.index.ordered(self._groups.index.all())
         arrays = [*self._places(slots), *self._results(slots)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._rows_schema)
 
-    def _stated(self) -> None:
+    def _derive(self) -> None:
         index = self._groups.index
         self._earliest_end = int(index.times[index.live].min()) + self._size if len(index) else AFTER_ALL
 

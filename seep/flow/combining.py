@@ -20,15 +20,21 @@ from operators.aggregate import Aggregate
 from operators.aggregates import Spec
 from operators.combine import Combine, why_not
 from operators.copying import CopyingWindow
+from operators.count_window import RowsWindow
 from operators.rowwise import KeepRows
+from operators.session import SessionWindow
 from operators.sliding import SlidingWindow
 from operators.stateless import AddTime, EventTime, Keep, Project, Split
 from operators.window import TumblingWindow
 from seep.flow.logical import Chain, Vertex
 from seep.model.schema import physical
 
-
-_HEADS = (Aggregate, TumblingWindow, SlidingWindow, CopyingWindow)
+_HEADS = (Aggregate, TumblingWindow, SlidingWindow, CopyingWindow, SessionWindow, RowsWindow)
+_BY_ROW = {
+    CopyingWindow: "an aggregate that cannot be merged takes each row",
+    SessionWindow: "where a session ends is known by each row's time",
+    RowsWindow: "a window by count takes row after row",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +62,7 @@ def sending(vertex: Vertex, chains: Sequence[Chain], used: Collection[str]) -> S
         return Sending(vertex.make, reason=f"{column!r} may be null behind a function, and such rows are dead letters")
     schema: pa.Schema = physical(arguments["schema"])
     aggregates: Mapping[str, Spec] = arguments["aggregates"]
-    reason = why_not(schema, aggregates)
+    reason = _BY_ROW.get(head, "") or why_not(schema, aggregates)
     if reason:
         read = _read(schema, arguments["keys"], column, aggregates)
         return Sending(partial(vertex.make.func, head, {**arguments, "schema": read}), read, reason=reason)

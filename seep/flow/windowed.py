@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 from operators.aggregate import Aggregate
 from operators.aggregates import Spec
 from operators.copying import CopyingWindow
+from operators.count_window import RowsWindow
 from operators.panes import unmergeable
+from operators.session import SessionWindow
 from operators.sliding import SlidingWindow
 from operators.step import DEAD_LETTERS
 from operators.window import TumblingWindow
 from seep.errors import Misuse
 from seep.flow.keyed import hint_of, key_of, ready, refuse_clash
 from seep.flow.logical import Input, Tap, Time
-from seep.flow.windows import Every, Sliding, Tumbling, Window
+from seep.flow.windows import CountWindow, Every, Session, Sliding, Tumbling, Window
 
 if TYPE_CHECKING:
     from seep.flow.stream import Stream
@@ -46,6 +48,8 @@ def window(
     if len(names) != 2 or len({*keys, *names}) < len(keys) + 2:
         raise Misuse(f"names={names!r}; give two names, for start and end, that no key column has")
     refuse_clash((*keys, *names), tuple(aggregates))
+    if isinstance(window, CountWindow) and emit != "close":
+        raise Misuse("windows by count may have equal times, which would name one row of a Table; use emit='close'")
     head, timed, shape = _kind(stream, window, aggregates)
     arguments = {"keys": keys, "schema": timed.schema, "names": tuple(names), "aggregates": aggregates, **shape}
     arguments |= {"emit": "update", "period_us": emit.period_us} if isinstance(emit, Every) else {"emit": emit}
@@ -76,4 +80,11 @@ def _kind(stream: Stream, window: Window, aggregates: dict[str, Spec]) -> tuple[
                 return TumblingWindow, timed, shape
             shape["every_us"] = window.every_us
             return CopyingWindow if unmergeable(timed.schema, aggregates) else SlidingWindow, timed, shape
+        case Session():
+            timed, column = stream.timed()
+            shape = {"time_column": column, "gap_us": window.gap_us, "inclusive": window.inclusive}
+            return SessionWindow, timed, shape
+        case CountWindow():
+            timed, column = (stream, None) if stream.time is None else stream.timed()
+            return RowsWindow, timed, {"time_column": column, "rows": window.rows, "every": window.every}
     raise Misuse(f"{window!r} is no window; give tumbling('1m'), sliding('5m', every='10s'), ...")

@@ -58,9 +58,7 @@ def tumbling(size: str | timedelta, offset: str | timedelta = "0s", by: str = "t
         return Tumbling(_length(size), microseconds(offset), _by_arrival(by))
 
 
-def sliding(
-    size: str | timedelta, every: str | timedelta, offset: str | timedelta = "0s", by: str = "time"
-) -> Sliding:
+def sliding(size: str | timedelta, every: str | timedelta, offset: str | timedelta = "0s", by: str = "time") -> Sliding:
     """Windows of one size, a new one beginning with each step, so that a row is in several of them.
 
     A step longer than the size leaves gaps; rows in a gap are in no window, and are filtered out.
