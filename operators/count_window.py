@@ -22,7 +22,7 @@ from operators.kernels.windows import BROKEN
 from operators.panes import Made, Panes, unmergeable
 from operators.shape import AFTER_ALL, BEFORE_ALL, Shape
 from operators.step import DEAD_LETTERS
-from operators.window import Window
+from operators.windowing import Window
 from seep.errors import Misuse
 from seep.model.arrow import KEY, ArrowBatch, ArrowState
 from seep.model.epoch import Moment

@@ -23,7 +23,7 @@ from operators.kernels.windows import LATE, START
 from operators.owners import Owners
 from operators.panes import unmergeable
 from operators.shape import AFTER_ALL, BEFORE_ALL
-from operators.window import Window
+from operators.windowing import Window
 from seep.errors import Misuse
 from seep.model.arrow import ArrowBatch
 from seep.model.epoch import Moment
@@ -116,10 +116,13 @@ class SessionWindow(Window):
         rows = np.empty(len(numbers), np.int64)
         nodes = [np.empty(len(numbers) + 16, np.int64) for _ in range(6)]
         chains = (owners.heads, owners.nexts, self._groups.index.times, self._lasts)
-        at, made = join_rows(numbers, times, self._reach, *chains, self._firsts, *nodes, 0, rows, 0)
-        while at < len(numbers):
+        at, made = 0, 0
+        while True:
+            state: tuple[Any, ...] = (*chains, self._firsts, *nodes, made, rows, at)
+            at, made = join_rows(numbers, times, self._reach, *state)
+            if at == len(numbers):
+                break
             nodes = [np.concatenate([array, np.empty(len(array), np.int64)]) for array in nodes]
-            at, made = join_rows(numbers, times, self._reach, *chains, self._firsts, *nodes, made, rows, at)
         self._firsts[numbers] = -2
         keys, slots, starts, lasts, parents, _ = (array[:made] for array in nodes)
         roots = np.arange(made)

@@ -22,7 +22,7 @@ from operators.emission import Revision
 from operators.index import Slots
 from operators.panes import Panes
 from operators.shape import AFTER_ALL, Shape
-from operators.window import Window
+from operators.windowing import Window
 from seep.errors import Misuse
 from seep.model.arrow import BUCKET, DELETED, KEY, ArrowBatch, ArrowState
 from seep.model.epoch import Moment

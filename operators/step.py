@@ -135,7 +135,7 @@ def dead_letters(batch: ArrowBatch, failures: Sequence[Failure], site: Site) -> 
     indices = np.array([failure.index for failure in failures])
     buckets = batch.buckets[indices]
     first = np.searchsorted(batch.buckets, buckets) if _ascending(batch.buckets) else np.zeros(len(buckets), np.int64)
-    rows = batch.record.take(pa.array(indices)).to_pylist()
+    rows = _plain_rows(batch.record.take(pa.array(indices)))
     columns = [
         [row_text(row) for row in rows],
         [failure.error for failure in failures],
@@ -145,6 +145,15 @@ def dead_letters(batch: ArrowBatch, failures: Sequence[Failure], site: Site) -> 
     ]
     arrays = [pa.array(column, type) for column, type in zip(columns, DEAD_LETTERS.types, strict=True)]
     return ArrowBatch(pa.RecordBatch.from_arrays(arrays, schema=DEAD_LETTERS), buckets)
+
+
+def _plain_rows(record: pa.RecordBatch) -> list[dict[str, Any]]:
+    try:
+        return list(record.to_pylist())
+    except (OverflowError, ValueError):
+        # A time that no datetime can be is what makes some rows dead letters: it is shown as its number.
+        numbers = [c.view(pa.int64()) if pa.types.is_timestamp(c.type) else c for c in record.columns]
+        return list(pa.RecordBatch.from_arrays(numbers, record.schema.names).to_pylist())
 
 
 def row_text(row: Mapping[str, Any]) -> str:

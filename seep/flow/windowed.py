@@ -45,7 +45,7 @@ def window(
     from seep.flow.table import Table
 
     keys = key_of(stream, "window")
-    if len(names) != 2 or len({*keys, *names}) < len(keys) + 2:
+    if len({*keys, *names}) != len(keys) + 2:
         raise Misuse(f"names={names!r}; give two names, for start and end, that no key column has")
     refuse_clash((*keys, *names), tuple(aggregates))
     if isinstance(window, CountWindow) and emit != "close":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from seep.errors import Misuse
 from seep.flow.place import at_place
@@ -88,11 +89,7 @@ def count_window(n: int, every: int | None = None) -> CountWindow:
     (CountWindow(rows=100, every=100), CountWindow(rows=100, every=10))
     """
     with at_place("count_window"):
-        step = n if every is None else every
-        for number in (n, step):
-            if not isinstance(number, int) or isinstance(number, bool) or not 0 < number < 2**31:
-                raise Misuse(f"{number!r} rows; give a whole number above zero")
-        return CountWindow(n, step)
+        return CountWindow(_rows(n), _rows(n if every is None else every))
 
 
 def every(period: str | timedelta) -> Every:
@@ -110,6 +107,12 @@ def _length(duration: str | timedelta) -> int:
     if found >= _LONGEST_US:
         raise Misuse(f"duration {duration!r}: longer than any time; give at most 70,000 years")
     return found
+
+
+def _rows(number: Any) -> int:
+    if type(number) is not int or not 0 < number < 2**31:
+        raise Misuse(f"{number!r} rows; give a whole number above zero")
+    return number
 
 
 def _by_arrival(by: str) -> bool:
