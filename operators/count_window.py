@@ -56,7 +56,7 @@ class RowsWindow(Window):
         self._rows_wanted, self._every = rows, every
         # Windows that do not overlap are a pane each.
         self._pane = gcd(rows, every) if every < rows else every
-        self._panes = Panes(self._groups, schema, aggregates, Shape(rows, every, 0), whole=every >= rows)
+        self._panes = Panes(self._groups, self._scratch(), Shape(rows, every, 0), whole=every >= rows)
         self._counts = np.zeros(0, np.int64)
         """Of the rows of each key, by its number."""
         self._firsts = np.zeros(0, np.int64)

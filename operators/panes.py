@@ -47,20 +47,13 @@ class Made(NamedTuple):
 class Panes:
     """The windows of this shape over the panes in ``groups``."""
 
-    def __init__(
-        self,
-        groups: Groups,
-        schema: pa.Schema,
-        aggregates: Mapping[str, Spec],
-        shape: Shape,
-        whole: bool = False,
-    ) -> None:
-        """``whole``: a window is a single pane."""
+    def __init__(self, groups: Groups, scratch: Memory, shape: Shape, whole: bool = False) -> None:
+        """``scratch``: where windows are put together. ``whole``: a window is a single pane."""
         self._groups = groups
         self._whole = whole
         self.owners = Owners(groups.index)
         self._shape = shape
-        self._scratch = Memory(physical(schema), aggregates)
+        self._scratch = scratch
 
     def touched(self, panes: Slots, low: int) -> Made:
         """The windows from ``low`` on to which one of these panes belongs."""

@@ -60,7 +60,7 @@ class SlidingWindow(Window):
         super().__init__(keys, schema, time, names, aggregates, emit, period_us, name, combined)
         self._shape = Shape(size_us, every_us, offset_us % every_us)
         self._size = size_us
-        self._panes = Panes(self._groups, schema, aggregates, self._shape)
+        self._panes = Panes(self._groups, self._scratch(), self._shape)
         self._closed = BEGINNING
         self._next_close = BEGINNING
         """No window ends before this: there is nothing to look for."""

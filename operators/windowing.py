@@ -21,7 +21,7 @@ from operators.emission import HELD, Pacer, Revision
 from operators.groups import TABLE, Groups
 from operators.index import Slots
 from operators.kernels.windows import BROKEN, LATE, START, window_starts
-from operators.memory import is_row_count
+from operators.memory import Memory, is_row_count
 from operators.shape import AFTER_ALL, BEFORE_ALL, Shape
 from operators.step import DEAD_LETTERS, Failure, Site, dead_letters
 from operators.tally import Tally
@@ -58,6 +58,7 @@ class Window(ABC):
         if emit not in ("update", "close"):
             raise Misuse(f"window: emit={emit!r}; choose 'close', 'update' or every('1s')")
         self._groups = Groups(keys, schema, {**aggregates, **(hidden or {})}, timed=True)
+        self._aggregates = dict(aggregates)
         self._counts_rows = any(is_row_count(spec) for spec in aggregates.values())
         self._forms = Forms(combined)
         self._time = time_column
@@ -176,6 +177,10 @@ class Window(ABC):
         self._tally.add("filtered", batch.buckets[between], weights[between])
 
     # --- state ---------------------------------------------------------------------------------------------------
+
+    def _scratch(self) -> Memory:
+        """Memory of the same aggregates, for windows that are put together."""
+        return Memory(self._input_schema, self._aggregates)
 
     def _results(self, slots: Slots) -> list[pa.Array]:
         return self._groups.results(slots)[: self._visible]

@@ -57,7 +57,8 @@ def sending(vertex: Vertex, chains: Sequence[Chain], used: Collection[str]) -> S
     head, arguments = vertex.make.args
     if "late" in used:
         return Sending(vertex.make, reason="its late rows are taken, which travel as they are")
-    column: str | None = arguments.get("time_column")
+    # An aggregate's time only gives its rows an order; a window's says where they belong.
+    column: str | None = None if head is Aggregate else arguments["time_column"]
     if column is not None and not all(_never_null(chain, column) for chain in chains):
         return Sending(vertex.make, reason=f"{column!r} may be null behind a function, and such rows are dead letters")
     schema: pa.Schema = physical(arguments["schema"])
