@@ -50,6 +50,10 @@ if TYPE_CHECKING:
     from seep.flow.build import Flow as Flow
     from seep.flow.stream import Stream as Stream
     from seep.flow.table import Table as Table
+    from seep.flow.windows import count_window as count_window
+    from seep.flow.windows import every as every
+    from seep.flow.windows import session as session
+    from seep.flow.windows import sliding as sliding
     from seep.flow.windows import tumbling as tumbling
     from seep.running import run as run
     from seep.running import start as start
@@ -58,7 +62,7 @@ _HOMES = {
     "seep.flow.build": ("Flow",),
     "seep.flow.stream": ("Stream",),
     "seep.flow.table": ("Table",),
-    "seep.flow.windows": ("tumbling",),
+    "seep.flow.windows": ("count_window", "every", "session", "sliding", "tumbling"),
     "seep.connectors.memory": ("MemorySink", "MemorySource"),
     "seep.connectors.generator": ("GeneratorSource",),
     "seep.connectors.files": ("FileSource",),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import gcd
 from typing import Any
 
 import pyarrow as pa
@@ -17,11 +18,22 @@ import pyarrow as pa
 from operators.aggregate import Aggregate
 from operators.aggregates import Spec
 from operators.combine import Combine, why_not
+from operators.copying import CopyingWindow
+from operators.count_window import RowsWindow
 from operators.rowwise import KeepRows
+from operators.session import SessionWindow
+from operators.sliding import SlidingWindow
 from operators.stateless import AddTime, EventTime, Keep, Project, Split
 from operators.window import TumblingWindow
 from seep.flow.logical import Chain, Vertex, chains
 from seep.model.schema import physical
+
+_HEADS = (Aggregate, TumblingWindow, SlidingWindow, CopyingWindow, SessionWindow, RowsWindow)
+_BY_ROW = {
+    CopyingWindow: "an aggregate that cannot be merged takes each row",
+    SessionWindow: "where a session ends is known by each row's time",
+    RowsWindow: "a window by count takes row after row",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,20 +53,18 @@ class Sending:
 
 def sending(vertex: Vertex, chains: Sequence[Chain], used: Collection[str]) -> Sending:
     """``chains``: all the ways to the operator; ``used``: those of its outputs that somebody takes."""
-    if not (
-        isinstance(vertex.make, partial) and vertex.make.args and vertex.make.args[0] in (Aggregate, TumblingWindow)
-    ):
+    if not (isinstance(vertex.make, partial) and vertex.make.args and vertex.make.args[0] in _HEADS):
         return Sending(vertex.make)
     head, arguments = vertex.make.args
     if "late" in used:
         return Sending(vertex.make, reason="its late rows are taken, which travel as they are")
     # An aggregate's time only gives its rows an order; a window's says where they belong.
-    column: str | None = arguments["time_column"] if head is TumblingWindow else None
+    column: str | None = None if head is Aggregate else arguments["time_column"]
     if column is not None and not all(_never_null(chain, column) for chain in chains):
         return Sending(vertex.make, reason=f"{column!r} may be null behind a function, and such rows are dead letters")
     schema: pa.Schema = physical(arguments["schema"])
     aggregates: Mapping[str, Spec] = arguments["aggregates"]
-    reason = why_not(schema, aggregates)
+    reason = _BY_ROW.get(head, "") or why_not(schema, aggregates)
     read = _read(schema, arguments["keys"], arguments.get("time_column"), aggregates)
     unread = tuple(name for name in schema.names if name not in read.names)
     arguments = {**arguments, "schema": read}
@@ -65,7 +75,8 @@ def sending(vertex: Vertex, chains: Sequence[Chain], used: Collection[str]) -> S
         read,
         aggregates,
         column,
-        arguments["size_us"] if column is not None else 0,
+        # A sliding window's rows are folded by pane.
+        gcd(arguments["size_us"], arguments.get("every_us", 0)) if column is not None else 0,
         arguments["offset_us"] if column is not None else 0,
         arguments.get("time_column"),
     )

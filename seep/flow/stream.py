@@ -23,7 +23,7 @@ from seep.flow.grouping import Local, Shuffle, ToOne
 from seep.flow.hints import item_schema, row_schema
 from seep.flow.logical import After, Lineage, Merge, Stage, Tap, Time, has_union
 from seep.flow.place import at_place
-from seep.flow.windows import Tumbling
+from seep.flow.windows import Every, Window
 from seep.model.duration import microseconds
 from seep.model.keyspace import check_keys
 from seep.model.schema import TIMESTAMP, physical, schema_of
@@ -224,16 +224,15 @@ class Stream(Dataset):
 
     def window(
         self,
-        window: Tumbling,
+        window: Window,
         *,
-        emit: str = "close",
+        emit: str | Every = "close",
         names: tuple[str, str] = ("window_start", "window_end"),
         **aggregates: Spec,
     ) -> Any:
-        """Aggregates by key and window: a Stream of closed windows; ``emit="update"``: a Table of all of them."""
+        """Aggregates by key and window: a Stream of closed windows; ``emit="update"`` or ``every("1s")``: a Table of
+        all of them, which changes with every epoch, or at most each second."""
         with at_place("window"):
-            if not isinstance(window, Tumbling):
-                raise Misuse(f"{window!r} is no window; give tumbling('1m')")
             return windowed.window(self, window, emit, names, self._aggregates(aggregates))
 
     def join(
