@@ -7,6 +7,7 @@ the operator; the index tells when they must grow and which slots are new.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -114,12 +115,26 @@ class KeyIndex:
     def seek(self, columns: Sequence[pa.Array], rows: int) -> Slots:
         """The slot of each row, -1 where its key has none; for an index without times."""
         slots = np.empty(rows, np.int64)
-        where = (self._table, self._arena, self._entries, self._starts, self._lengths, self.times)
+        where = (self._arena, self._entries, self._starts, self._lengths, self.times)
         for low in range(0, rows, _ROWS_AT_ONCE):
-            high = min(rows, low + _ROWS_AT_ONCE)
-            form = encode([column.slice(low, high - low) for column in columns], high - low)
-            lookup.look_up(form.offsets, form.words, _NO_TIMES, *where, slots[low:high])
+            form = encode([column.slice(low, _ROWS_AT_ONCE) for column in columns], min(rows - low, _ROWS_AT_ONCE))
+            words = (form.offsets, form.words, _NO_TIMES)
+            self._missing(slots[low : low + _ROWS_AT_ONCE], partial(_seek, words, where))
         return slots
+
+    def _missing(self, slots: Slots, look_up: Callable[[Any, Slots], int]) -> int:
+        """Find the slots of known keys; answers how many rows have none."""
+        missing = look_up(self._table, slots)
+        if missing and self._left is not None:
+            # What has not moved yet is found where it was. (What was removed since it moved is found there, too.)
+            before = np.empty_like(slots)
+            look_up(self._left, before)
+            known = (slots < 0) & (before > 0)
+            known[known] = self._waiting[before[known]]
+            slots[known] = before[known]
+            missing -= int(known.sum())
+        self._move_on(_MOVED_AT_ONCE * len(slots))
+        return missing
 
     def _make_room(self, words: int) -> None:
         counters = self._counters
@@ -243,6 +258,10 @@ class KeyIndex:
         self.remove(found.touched)
 
 
+def _seek(words: tuple[Any, ...], where: tuple[Any, ...], table: Any, slots: Slots) -> int:
+    return int(lookup.look_up(*words, table, *where, slots))
+
+
 class _Search:
     """One search of the index by many rows: look up, enter what was missing, note what was met."""
 
@@ -260,9 +279,7 @@ class _Search:
         index, given = self._index, _NO_TIMES if times is None else times
         slots = self._slots[low : low + len(form.offsets) - 1]
         where = (index._arena, index._entries, index._starts, index._lengths, index.times)
-        if self._missing(
-            slots, lambda table, found: lookup.look_up(form.offsets, form.words, given, table, *where, found)
-        ):
+        if index._missing(slots, partial(_seek, (form.offsets, form.words, given), where)):
             self._insert(
                 slots,
                 lambda at: kernel.insert(at, form.offsets, form.words, given, *self._memory(slots)),
@@ -276,28 +293,13 @@ class _Search:
         slots = self._slots[low : low + len(shape.array)]
         text = (shape.starts, shape.values, np.uint64(shape.tag << 56), shape.validity, shape.bit, given)
         where = (index._arena, index._entries, index._starts, index.times)
-        if self._missing(slots, lambda table, found: lookup.look_up_text(*text, table, *where, found)):
+        if index._missing(slots, lambda table, found: lookup.look_up_text(*text, table, *where, found)):
             self._insert(
                 slots,
                 lambda at: kernel.insert_text(at, *text, *self._memory(slots)),
                 lambda at: 1 + (len(shape.array[at].as_buffer() or b"") + 7) // 8,
             )
         self._touch(slots)
-
-    def _missing(self, slots: Slots, look_up: Callable[[Any, Slots], int]) -> int:
-        """Find the slots of known keys; answers how many rows have none."""
-        index = self._index
-        missing = look_up(index._table, slots)
-        if missing and index._left is not None:
-            # What has not moved yet is found where it was. (What was removed since it moved is found there, too.)
-            before = np.empty_like(slots)
-            look_up(index._left, before)
-            known = (slots < 0) & (before > 0)
-            known[known] = index._waiting[before[known]]
-            slots[known] = before[known]
-            missing -= int(known.sum())
-        index._move_on(_MOVED_AT_ONCE * len(slots))
-        return missing
 
     def _insert(self, slots: Slots, insert: Callable[[int], int], words: Callable[[int], int]) -> None:
         """Enter the missing keys, making room whenever there is none for the ``words`` of a row."""

@@ -91,6 +91,8 @@ def apply(
         wants = [name for name in ("on_timer", "on_tick", "on_epoch") if overrides(made, name)]
         if states_of(made) or wants or every is not None:
             raise Misuse("states, timers, ticks and on_epoch belong to keys; call key_by(..) before it")
+    if columnar and broadcast:
+        raise Misuse("a BatchOperator takes no broadcast() input; use an Operator, or join_table")
     if columnar and every is not None:
         raise Misuse("a BatchOperator has no on_tick; leave out every=")
     if not columnar and (every is not None) != overrides(made, "on_tick"):
@@ -99,7 +101,7 @@ def apply(
         raise Misuse("'out', 'errors' and 'late' are no names for side outputs")
     outputs = {"out": schema_of(out), **{name: schema_of(given) for name, given in outs.items()}}
     if columnar:
-        return apply_batches(made, streams, outputs, on_error)
+        return apply_batches(made, tuple(partitioned), outputs, on_error)
     arguments = {
         "keys": tuple(one.keys or () for one in streams) if keyed else None,
         "inputs": tuple(one.schema for one in streams),

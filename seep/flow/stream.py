@@ -23,7 +23,7 @@ from seep.flow.grouping import Local, Shuffle, ToOne
 from seep.flow.hints import item_schema, row_schema
 from seep.flow.logical import After, Lineage, Merge, Stage, Tap, Time, has_union
 from seep.flow.place import at_place
-from seep.flow.windows import Every, Window
+from seep.flow.windows import Every, Tumbling, Window
 from seep.model.duration import microseconds
 from seep.model.keyspace import check_keys
 from seep.model.schema import TIMESTAMP, physical, schema_of
