@@ -181,4 +181,6 @@ class Combiner:
         pairs = KeyIndex([pa.int64()], timed=True)
         starts = times - (times - self._plan.offset_us) % self._plan.size_us
         found = pairs.find([pa.array(keys)], len(keys), starts)
-        return found.slots, pairs.keys(found.touched)[0].to_numpy(), pairs.times[found.touched]
+        parts = np.empty(pairs.numbers, np.int64)
+        parts[found.touched] = np.arange(len(found.touched))
+        return parts[found.slots], pairs.keys(found.touched)[0].to_numpy(), pairs.times[found.touched]

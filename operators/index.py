@@ -118,8 +118,7 @@ class KeyIndex:
         where = (self._arena, self._entries, self._starts, self._lengths, self.times)
         for low in range(0, rows, _ROWS_AT_ONCE):
             form = encode([column.slice(low, _ROWS_AT_ONCE) for column in columns], min(rows - low, _ROWS_AT_ONCE))
-            words = (form.offsets, form.words, _NO_TIMES)
-            self._missing(slots[low : low + _ROWS_AT_ONCE], partial(_seek, words, where))
+            self._missing(slots[low : low + _ROWS_AT_ONCE], partial(_seek, form, _NO_TIMES, where))
         return slots
 
     def _missing(self, slots: Slots, look_up: Callable[[Any, Slots], int]) -> int:
@@ -258,8 +257,8 @@ class KeyIndex:
         self.remove(found.touched)
 
 
-def _seek(words: tuple[Any, ...], where: tuple[Any, ...], table: Any, slots: Slots) -> int:
-    return int(lookup.look_up(*words, table, *where, slots))
+def _seek(form: Rows, times: Any, where: tuple[Any, Any, Any, Any, Any], table: Any, slots: Slots) -> int:
+    return int(lookup.look_up(form.offsets, form.words, times, table, *where, slots))
 
 
 class _Search:
@@ -279,7 +278,7 @@ class _Search:
         index, given = self._index, _NO_TIMES if times is None else times
         slots = self._slots[low : low + len(form.offsets) - 1]
         where = (index._arena, index._entries, index._starts, index._lengths, index.times)
-        if index._missing(slots, partial(_seek, (form.offsets, form.words, given), where)):
+        if index._missing(slots, partial(_seek, form, given, where)):
             self._insert(
                 slots,
                 lambda at: kernel.insert(at, form.offsets, form.words, given, *self._memory(slots)),
