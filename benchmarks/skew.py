@@ -35,11 +35,12 @@ GROUPINGS = ("plain", "two_choices")
 
 def run(options: Options, tell: Tell) -> Outcome:
     rows = options.rows or ROWS
+    seeds = [options.seed + number for number in range(SEEDS if options.kills is None else options.kills)]
     found: dict[str, list[_Run]] = {name: [] for name in GROUPINGS}
-    for number in range(SEEDS):
+    for number, seed in enumerate(seeds):
         for at, name in enumerate(GROUPINGS):
-            tell(f"{name}, seed {number + 1} of {SEEDS}", (number + at / len(GROUPINGS)) / SEEDS)
-            found[name].append(_Run(name, Zipf(options.seed + number), rows, options.on))
+            tell(f"{name}, seed {number + 1} of {len(seeds)}", (number + at / len(GROUPINGS)) / len(seeds))
+            found[name].append(_Run(name, Zipf(seed), rows, options.on))
     share = {name: round(median(one.busiest_share for one in runs), 4) for name, runs in found.items()}
     speed = {name: round(median(one.rows_per_second for one in runs)) for name, runs in found.items()}
     return Outcome(
@@ -52,7 +53,7 @@ def run(options: Options, tell: Tell) -> Outcome:
             "exponent": EXPONENT,
             "row_us": ROW_SECONDS * 1e6,
             "pre_aggregation": False,
-            "seeds": [options.seed + number for number in range(SEEDS)],
+            "seeds": seeds,
         },
         all(one.verified for runs in found.values() for one in runs),
         {

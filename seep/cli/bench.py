@@ -24,7 +24,8 @@ def bench(
     ] = "keyed-window",
     on: Annotated[str, typer.Option("--on", help="local or spark")] = "local",
     kills: Annotated[
-        int | None, typer.Option("--kills", min=1, help="kills, changes, pauses or pairs of runs; else the full number")
+        int | None,
+        typer.Option("--kills", min=1, help="kills, changes, pauses, seeds or pairs of runs; else the full number"),
     ] = None,
     rows: Annotated[int | None, typer.Option("--rows", min=1_000, help="rows in all (keyed-window, skew)")] = None,
     rate: Annotated[float | None, typer.Option("--rate", min=1, help="rows a second of the open load")] = None,

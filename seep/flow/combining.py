@@ -25,6 +25,7 @@ from operators.session import SessionWindow
 from operators.sliding import SlidingWindow
 from operators.stateless import AddTime, EventTime, Keep, Project, Split
 from operators.window import TumblingWindow
+from seep.flow.grouping import GROUPING
 from seep.flow.logical import Chain, Vertex, chains
 from seep.model.schema import physical
 
@@ -112,7 +113,7 @@ def _never_null(chain: Chain, column: str) -> bool:
             case _:
                 return False
     vertex = chain.tap.vertex
-    if "grouping" in vertex.settings:
+    if GROUPING in vertex.settings:
         return all(_never_null(before, column) for before in chains(vertex.inputs[0].lineage))
     made = vertex.make.args[1] if vertex.verb == "window" and isinstance(vertex.make, partial) else {}
     return chain.tap.output == "out" and column in made.get("names", ())

@@ -18,16 +18,13 @@ from operators.direct import TARGET, Direct
 from operators.forward import Forward
 from seep.errors import Misuse
 from seep.flow.combining import Sending
-from seep.flow.grouping import Directed, Grouping, Local, TwoChoices
+from seep.flow.grouping import GROUPING, Directed, Grouping, Local, TwoChoices
 from seep.flow.keyed import hint_of, key_of, ready
 from seep.flow.logical import After, Chain, Input, Lineage, Stage, Tap, Vertex, chains
 from seep.flow.place import place
 
 if TYPE_CHECKING:
     from seep.flow.stream import Stream
-
-GROUPING = "grouping"
-"""The setting of a vertex that is there for its grouping alone."""
 
 
 def grouped(stream: Stream, verb: str, grouping: Grouping) -> Tap:
@@ -79,12 +76,12 @@ def _direct(given: Input, needless: set[Vertex]) -> Input:
     while isinstance(given.lineage, Tap) and given.lineage.vertex in needless:
         before = given.lineage.vertex.inputs[0]
         if given.keys is None and isinstance(given.grouping, Local | None):
-            given = Input(before.lineage, None, given.schema, before.grouping)
+            given = replace(given, lineage=before.lineage, grouping=before.grouping)
         elif isinstance(before.grouping, TwoChoices):
             break
         else:
             # Whatever goes by key, or is grouped again, goes there from anywhere.
-            given = Input(before.lineage, given.keys, given.schema, given.grouping)
+            given = replace(given, lineage=before.lineage)
     return given
 
 

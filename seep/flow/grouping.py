@@ -19,6 +19,9 @@ from seep.model.hashing import Words, hash_rows
 from seep.model.keyform import encode
 from seep.model.keyspace import buckets_of
 
+GROUPING = "grouping"
+"""The setting of a vertex that is there for its grouping alone."""
+
 
 class Grouping(Protocol):
     """How rows are sent."""

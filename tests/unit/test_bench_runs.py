@@ -11,7 +11,7 @@ from benchmarks.outcome import Options
 SMALL = {
     "benchmarks.recovery": Options(kills=2, rate=5_000),
     "benchmarks.rescale": Options(kills=2, rate=5_000, seconds=1.0),
-    "benchmarks.skew": Options(rows=8_000),
+    "benchmarks.skew": Options(kills=1, rows=8_000),
     "benchmarks.window": Options(rows=200_000),
 }
 

@@ -140,6 +140,15 @@ def test_it_is_an_input_and_nothing_else() -> None:
         _ = rates.key_by("currency").table().broadcast
 
 
+def test_a_grouping_before_it_takes_nothing_from_it() -> None:
+    flow = seep.Flow("shuffled")
+    sales = flow.source("sales", seep.MemorySource(SALES)).key_by("k")
+    rates = flow.source("rates", seep.MemorySource(RATES)).shuffle().key_by("currency").broadcast()
+    sales.apply(InEuros, rates, out=OUT).named("convert").collect("out")
+    graph = compile_flow(flow)
+    assert [(edge.source, edge.broadcast) for edge in graph.inputs("convert")] == [("sales", False), ("rates", True)]
+
+
 def test_only_a_broadcast_input_can_be_read() -> None:
     class Wrong(seep.Operator):
         def on_row(self, row: Any, ctx: Any) -> None:
