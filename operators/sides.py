@@ -23,6 +23,7 @@ from seep.model.arrow import BUCKET, DELETED, KEY, Buckets
 
 ORDER_BITS = 24
 """An order is the epoch, then so many bits for the number inside it."""
+NO_TIME = 2**63 - 1
 _MATCHED = "matched"
 _VALUE = "value."
 _FIRST_ROWS = 1024
@@ -147,7 +148,7 @@ class Side:
 
     def idle(self, slots: Slots) -> npt.NDArray[np.bool_]:
         """Which keys have no row here."""
-        return self._lanes[slots, kernel.LENGTH] == 0
+        return np.asarray(self._lanes[slots, kernel.LENGTH] == 0)
 
     def drop(self, rows: Numbers) -> None:
         """Forget expired rows; the next increment says that they are gone, if a snapshot ever held them."""
@@ -188,7 +189,7 @@ class Side:
 
     def times(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
         """Of rows that have one."""
-        return np.asarray(rows.column(self._time).view(pa.int64()).to_numpy())
+        return times_of(rows.column(self._time))
 
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
@@ -233,6 +234,13 @@ class Side:
         self.matched[base : self.held] = matched
         self._dirty[base : self.held] = False
         self._saved[base : self.held] = True
+
+
+def times_of(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Event times in µs, later than any where there is none. A copy: memory that may not be written to is another type
+    to the compiled loops."""
+    times = column.view(pa.int64())
+    return np.array(pc.fill_null(times, NO_TIME) if times.null_count else times, np.int64)
 
 
 def _deletions(buckets: Buckets, keys: pa.Array, schema: pa.Schema) -> pa.RecordBatch:

@@ -15,6 +15,7 @@ import pytest
 import seep
 from operators.join import IntervalJoin
 from operators.joining import JoinInput
+from operators.kernels import joins as kernel
 from seep.errors import Misuse
 from seep.flow.check import check
 from seep.flow.compile import compile_flow
@@ -199,10 +200,13 @@ def test_partitions_and_restarts_do_not_show(run: Callable[..., Any], near: dict
     left = orders(*((f"user {i % 7}", i * 1.5, str(i)) for i in range(60)))
     right = clicks(*((f"user {i % 5}", i * 2.0, i) for i in range(45)))
     flow, one, other = streams(left, right, per_epoch=6)
-    one.join(other, how="full", **near).collect("out")
-    wanted = run(flow)["out"].to_pylist()
-    assert run(flow, partitions=3)["out"].to_pylist() == wanted
-    assert run(flow, partitions=2, reload=True)["out"].to_pylist() == wanted
+    both = one.join(other, how="full", **near)
+    both.collect("out")
+    both.window(seep.tumbling("20s"), n=seep.count()).collect("counts")
+    wanted = {name: table.to_pylist() for name, table in run(flow).items()}
+    assert sum(row["n"] for row in wanted["counts"]) == len(wanted["out"]), "none is late behind the join"
+    for how in ({"partitions": 3}, {"partitions": 2, "reload": True}):
+        assert {name: table.to_pylist() for name, table in run(flow, **how).items()} == wanted
 
 
 def test_kills_and_scaling_do_not_show() -> None:
@@ -315,3 +319,6 @@ def test_the_plan_can_be_warmed() -> None:
     flow, one, other = streams(LEFT, RIGHT)
     one.join(other, within="5s", how="full").named("join").collect("out")
     compile_flow(flow).nodes["join"].make.warm()
+    loops: list[Any] = [loop for name, loop in vars(kernel).items() if hasattr(loop, "signatures") and name[0] != "_"]
+    assert loops
+    assert {loop.__name__ for loop in loops if len(loop.signatures) != 1} == set(), "never compiled, or twice"
