@@ -284,7 +284,7 @@ class Join(ABC):
 
     def mostly_changed(self) -> bool:
         self._settle()
-        return all(waiting.mostly_changed() for waiting in self._sides)
+        return 2 * sum(waiting.changed for waiting in self._sides) >= sum(waiting.live for waiting in self._sides)
 
     def load(self, state: ArrowState) -> None:
         if self._saved is None:

@@ -43,6 +43,7 @@ class Side:
         self._counts = np.zeros(index.capacity, np.int64)
         self._entries = np.empty((0, 2), np.int64)
         self._used = np.zeros(1, np.int64)
+        self._earliest = int(kernel.EMPTY)
         self._chunks = Chunks(schema)
         self._slots = np.zeros(_FIRST_ROWS, np.int64)
         self._orders = np.zeros(_FIRST_ROWS, np.int64)
@@ -97,6 +98,8 @@ class Side:
         self._dirty[base : base + new] = True
         self._saved[base : base + new] = False
         self.live += new
+        if new:
+            self._earliest = min(self._earliest, int(times.min()))
         in_order = bool((times[1:] >= times[:-1]).all())
         sequence = np.arange(new) if in_order else np.argsort(times, kind="stable")
         offsets, members = np.empty(len(touched) + 1, np.int64), np.empty(new, np.int64)
@@ -142,9 +145,14 @@ class Side:
     def expire(self, limit: int) -> tuple[Slots, Numbers]:
         """The keys that have rows with times before the limit, and these rows, key by key in lane order. They are out
         of their lanes, and must be given to `drop` once they are not needed any more."""
+        none = np.empty(0, np.int64)
+        if limit <= self._earliest:
+            return none, none
         due = np.flatnonzero(self._firsts < limit)
-        gone = np.empty(self.live if len(due) else 0, np.int64)
-        return due, gone[: kernel.expire(due, limit, self._lanes, self._firsts, self._entries, gone)]
+        gone = np.empty(self.live, np.int64)
+        count = kernel.expire(due, limit, self._lanes, self._firsts, self._entries, gone)
+        self._earliest = int(self._firsts.min())
+        return due, gone[:count]
 
     def idle(self, slots: Slots) -> npt.NDArray[np.bool_]:
         """Which keys have no row here."""
@@ -199,8 +207,10 @@ class Side:
         orders = pa.Array.from_buffers(pa.binary(_ORDER_BYTES), len(rows), [None, words]).cast(pa.binary())
         return pc.binary_join_element_wise(keys, orders, pa.scalar(b"", pa.binary()))
 
-    def mostly_changed(self) -> bool:
-        return 2 * int(np.count_nonzero(self._dirty[: self.held])) >= self.live
+    @property
+    def changed(self) -> int:
+        """How many rows the next increment must hold."""
+        return int(np.count_nonzero(self._dirty[: self.held]))
 
     def snapshot(self, full: bool) -> pa.RecordBatch:
         alive = self._alive[: self.held]

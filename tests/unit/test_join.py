@@ -21,7 +21,7 @@ from seep.flow.check import check
 from seep.flow.compile import compile_flow
 from seep.model.arrow import ArrowBatch
 from seep.model.epoch import Moment
-from seep.model.ids import BEGINNING
+from seep.model.ids import BEGINNING, FOREVER
 from seep.model.keyspace import buckets_of
 from seep.model.schema import TIMESTAMP
 from seep.testing import Driver
@@ -187,6 +187,33 @@ def test_a_union_may_be_joined() -> None:
     more = flow.source("more", seep.MemorySource(pa.Table.from_pylist(LEFT[2:], ORDERS)), time="at")
     one.union(more).key_by("user").join(other, within="5s", how="left").named("join").collect("out")
     assert pairs(seep.run(flow, on="inline")["out"]) == sorted(WANTED["left"], key=repr)
+
+
+def test_a_stream_with_itself() -> None:
+    flow, one, _ = streams(LEFT, RIGHT)
+    one.join(one, within=("1s", "1m")).named("join").collect("out")
+    rows = seep.run(flow, on="inline")["out"].to_pylist()
+    assert [(r["item"], r["item_right"]) for r in rows] == [("tea", "cup")]
+
+
+def test_the_watermark_behind_an_outer_join_is_held_back() -> None:
+    flow, one, other = streams(LEFT, RIGHT)
+    for name, how, near in (
+        ("inner", "inner", {"within": "5s"}),
+        ("left", "left", {"within": ("-9s", "5s")}),
+        ("right", "right", {"within": ("-9s", "5s")}),
+        ("full", "full", {"window": seep.tumbling("7s")}),
+    ):
+        one.join(other, how=how, **near).named(name).collect(f"{name} out")
+    edges = {edge.source: edge for edge in compile_flow(flow).edges if edge.target.endswith("out")}
+    assert {name: edge.holds_us // 1_000_000 for name, edge in edges.items()} == {
+        "inner": 0,
+        "left": 5,
+        "right": 9,
+        "full": 7,
+    }
+    assert edges["left"].watermark(7_000_000) == 2_000_000
+    assert (edges["left"].watermark(FOREVER), edges["left"].watermark(BEGINNING)) == (FOREVER, BEGINNING)
 
 
 def test_one_group_over_all() -> None:
