@@ -92,8 +92,8 @@ class Join(ABC):
 
     def _clear(self) -> None:
         self._index = KeyIndex(self._kinds, timed=False)
-        times = [given.time for given in self._inputs]
-        self._sides = [Side(schema, time, self._index) for schema, time in zip(self._schemas, times, strict=True)]
+        given = zip(self._schemas, self._inputs, strict=True)
+        self._sides = [Side(schema, one.keys, one.time, self._index) for schema, one in given]
 
     def _columns(self, side: int) -> tuple[tuple[str, str], ...]:
         return self._inputs[side].columns
@@ -278,7 +278,6 @@ class Join(ABC):
 
     def snapshot(self, full: bool) -> ArrowState:
         self._settle()
-        self._index.pending(full)  # the sides say which rows are gone; of keys nothing is saved
         tables = {name: waiting.snapshot(full) for name, waiting in zip(SIDES, self._sides, strict=True)}
         return ArrowState({**tables, COUNTERS: self._tally.snapshot(full)})
 

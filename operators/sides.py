@@ -33,9 +33,10 @@ _ORDER_BYTES = 8
 class Side:
     """The waiting rows of one input; slots are those of the join's key index."""
 
-    def __init__(self, schema: pa.Schema, time: str, index: KeyIndex) -> None:
+    def __init__(self, schema: pa.Schema, keys: tuple[str, ...], time: str, index: KeyIndex) -> None:
         self.schema = schema
         self.live = 0
+        self._keys = keys
         self._time = time
         self._index = index
         self._lanes = np.zeros((index.capacity, 3), np.int64)
@@ -235,8 +236,9 @@ class Side:
 
     def restore(self, saved: Saved) -> None:
         """Take in what was saved; the index gets its keys."""
-        keys, orders, matched, rows = saved.entries()
-        found = self._index.restore(keys)
+        orders, matched, rows = saved.entries()
+        # Not as saved keys: what is saved and gone is said of rows.
+        found = self._index.find([rows.column(name) for name in self._keys], rows.num_rows)
         self.grow()
         kernel.arrivals(found.slots, self._counts, 0, np.empty(len(orders), np.int64))
         base = self.held
@@ -283,10 +285,8 @@ class Saved:
         self._positions[slots] = first + np.arange(len(slots))
         self._matched[slots] = entries.column(_MATCHED).to_numpy(zero_copy_only=False)
 
-    def entries(self) -> tuple[pa.Array, npt.NDArray[np.int64], npt.NDArray[np.bool_], pa.RecordBatch]:
-        """Identities of the keys, orders, flags and rows, by order."""
+    def entries(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], pa.RecordBatch]:
+        """Orders, flags and rows, by order."""
         slots = self._index.all()
         slots = slots[np.argsort(self._index.times[slots], kind="stable")]
-        keys = pc.binary_slice(self._index.identities(slots), 0, -_ORDER_BYTES)
-        rows = self._chunks.take(self._positions[slots])
-        return keys, self._index.times[slots], self._matched[slots], rows
+        return self._index.times[slots], self._matched[slots], self._chunks.take(self._positions[slots])
