@@ -40,6 +40,5 @@ class IntervalJoin(Join):
 
     @property
     def holds_us(self) -> int:
-        """How far behind the watermark a row that is emitted alone may lie."""
         left, right = self._keeps
         return max(0, self._upper if left else 0, -self._lower if right else 0)

@@ -20,11 +20,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from operators.chunks import Numbers
 from operators.index import KeyIndex, Slots
-from operators.sides import Saved, Side
+from operators.sides import Saved, Side, times_of
 from operators.stateless import EARLIEST_US, LATEST_US
 from operators.step import DEAD_LETTERS, Failure, Site, dead_letters
 from operators.tally import Tally
@@ -39,7 +38,6 @@ SIDES = ("left", "right")
 HOW = {"inner": (False, False), "left": (True, False), "right": (False, True), "full": (True, True)}
 """Which sides are kept: their rows are emitted alone when they have no partner."""
 COUNTERS = "counters"
-_NO_TIME = LATEST_US + 1
 
 Times = npt.NDArray[np.int64]
 
@@ -94,8 +92,8 @@ class Join(ABC):
 
     def _clear(self) -> None:
         self._index = KeyIndex(self._kinds, timed=False)
-        times = [given.time for given in self._inputs]
-        self._sides = [Side(schema, time, self._index) for schema, time in zip(self._schemas, times, strict=True)]
+        given = zip(self._schemas, self._inputs, strict=True)
+        self._sides = [Side(schema, one.keys, one.time, self._index) for schema, one in given]
 
     def _columns(self, side: int) -> tuple[tuple[str, str], ...]:
         return self._inputs[side].columns
@@ -112,6 +110,11 @@ class Join(ABC):
     @abstractmethod
     def horizon(self, side: int, watermark: int) -> int:
         """Rows with times before this join with none that is not before the watermark."""
+
+    @property
+    @abstractmethod
+    def holds_us(self) -> int:
+        """How far behind the watermark a row that is emitted alone may lie."""
 
     # --- an epoch ----------------------------------------------------------------------------------------------------
 
@@ -145,8 +148,7 @@ class Join(ABC):
         return _New(batch.record, batch.buckets, times, unmatchable, found.slots, found.touched)
 
     def _times(self, side: int, record: pa.RecordBatch) -> Times:
-        column = record.column(self._inputs[side].time).view(pa.int64())
-        return np.asarray((pc.fill_null(column, _NO_TIME) if column.null_count else column).to_numpy())
+        return times_of(record.column(self._inputs[side].time))
 
     def _judge(
         self, side: int, moment: Moment, batch: ArrowBatch, times: Times, outputs: dict[str, ArrowBatch]
@@ -276,13 +278,12 @@ class Join(ABC):
 
     def snapshot(self, full: bool) -> ArrowState:
         self._settle()
-        self._index.pending(full)  # the sides say which rows are gone; of keys nothing is saved
         tables = {name: waiting.snapshot(full) for name, waiting in zip(SIDES, self._sides, strict=True)}
         return ArrowState({**tables, COUNTERS: self._tally.snapshot(full)})
 
     def mostly_changed(self) -> bool:
         self._settle()
-        return all(waiting.mostly_changed() for waiting in self._sides)
+        return 2 * sum(waiting.changed for waiting in self._sides) >= sum(waiting.live for waiting in self._sides)
 
     def load(self, state: ArrowState) -> None:
         if self._saved is None:

@@ -23,6 +23,7 @@ from seep.model.arrow import BUCKET, DELETED, KEY, Buckets
 
 ORDER_BITS = 24
 """An order is the epoch, then so many bits for the number inside it."""
+NO_TIME = 2**63 - 1
 _MATCHED = "matched"
 _VALUE = "value."
 _FIRST_ROWS = 1024
@@ -32,9 +33,10 @@ _ORDER_BYTES = 8
 class Side:
     """The waiting rows of one input; slots are those of the join's key index."""
 
-    def __init__(self, schema: pa.Schema, time: str, index: KeyIndex) -> None:
+    def __init__(self, schema: pa.Schema, keys: tuple[str, ...], time: str, index: KeyIndex) -> None:
         self.schema = schema
         self.live = 0
+        self._keys = keys
         self._time = time
         self._index = index
         self._lanes = np.zeros((index.capacity, 3), np.int64)
@@ -42,6 +44,7 @@ class Side:
         self._counts = np.zeros(index.capacity, np.int64)
         self._entries = np.empty((0, 2), np.int64)
         self._used = np.zeros(1, np.int64)
+        self._earliest = int(kernel.EMPTY)
         self._chunks = Chunks(schema)
         self._slots = np.zeros(_FIRST_ROWS, np.int64)
         self._orders = np.zeros(_FIRST_ROWS, np.int64)
@@ -96,6 +99,8 @@ class Side:
         self._dirty[base : base + new] = True
         self._saved[base : base + new] = False
         self.live += new
+        if new:
+            self._earliest = min(self._earliest, int(times.min()))
         in_order = bool((times[1:] >= times[:-1]).all())
         sequence = np.arange(new) if in_order else np.argsort(times, kind="stable")
         offsets, members = np.empty(len(touched) + 1, np.int64), np.empty(new, np.int64)
@@ -141,13 +146,18 @@ class Side:
     def expire(self, limit: int) -> tuple[Slots, Numbers]:
         """The keys that have rows with times before the limit, and these rows, key by key in lane order. They are out
         of their lanes, and must be given to `drop` once they are not needed any more."""
+        none = np.empty(0, np.int64)
+        if limit <= self._earliest:
+            return none, none
         due = np.flatnonzero(self._firsts < limit)
-        gone = np.empty(self.live if len(due) else 0, np.int64)
-        return due, gone[: kernel.expire(due, limit, self._lanes, self._firsts, self._entries, gone)]
+        gone = np.empty(self.live, np.int64)
+        count = kernel.expire(due, limit, self._lanes, self._firsts, self._entries, gone)
+        self._earliest = int(self._firsts.min())
+        return due, gone[:count]
 
     def idle(self, slots: Slots) -> npt.NDArray[np.bool_]:
         """Which keys have no row here."""
-        return self._lanes[slots, kernel.LENGTH] == 0
+        return np.asarray(self._lanes[slots, kernel.LENGTH] == 0)
 
     def drop(self, rows: Numbers) -> None:
         """Forget expired rows; the next increment says that they are gone, if a snapshot ever held them."""
@@ -188,7 +198,7 @@ class Side:
 
     def times(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
         """Of rows that have one."""
-        return np.asarray(rows.column(self._time).view(pa.int64()).to_numpy())
+        return times_of(rows.column(self._time))
 
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
@@ -198,8 +208,10 @@ class Side:
         orders = pa.Array.from_buffers(pa.binary(_ORDER_BYTES), len(rows), [None, words]).cast(pa.binary())
         return pc.binary_join_element_wise(keys, orders, pa.scalar(b"", pa.binary()))
 
-    def mostly_changed(self) -> bool:
-        return 2 * int(np.count_nonzero(self._dirty[: self.held])) >= self.live
+    @property
+    def changed(self) -> int:
+        """How many rows the next increment must hold."""
+        return int(np.count_nonzero(self._dirty[: self.held]))
 
     def snapshot(self, full: bool) -> pa.RecordBatch:
         alive = self._alive[: self.held]
@@ -224,8 +236,9 @@ class Side:
 
     def restore(self, saved: Saved) -> None:
         """Take in what was saved; the index gets its keys."""
-        keys, orders, matched, rows = saved.entries()
-        found = self._index.restore(keys)
+        orders, matched, rows = saved.entries()
+        # Not as saved keys: what is saved and gone is said of rows.
+        found = self._index.find([rows.column(name) for name in self._keys], rows.num_rows)
         self.grow()
         kernel.arrivals(found.slots, self._counts, 0, np.empty(len(orders), np.int64))
         base = self.held
@@ -233,6 +246,13 @@ class Side:
         self.matched[base : self.held] = matched
         self._dirty[base : self.held] = False
         self._saved[base : self.held] = True
+
+
+def times_of(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Event times in µs, later than any where there is none. A copy: memory that may not be written to is another type
+    to the compiled loops."""
+    times = column.view(pa.int64())
+    return np.array(pc.fill_null(times, NO_TIME) if times.null_count else times, np.int64)
 
 
 def _deletions(buckets: Buckets, keys: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
@@ -265,10 +285,8 @@ class Saved:
         self._positions[slots] = first + np.arange(len(slots))
         self._matched[slots] = entries.column(_MATCHED).to_numpy(zero_copy_only=False)
 
-    def entries(self) -> tuple[pa.Array, npt.NDArray[np.int64], npt.NDArray[np.bool_], pa.RecordBatch]:
-        """Identities of the keys, orders, flags and rows, by order."""
+    def entries(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], pa.RecordBatch]:
+        """Orders, flags and rows, by order."""
         slots = self._index.all()
         slots = slots[np.argsort(self._index.times[slots], kind="stable")]
-        keys = pc.binary_slice(self._index.identities(slots), 0, -_ORDER_BYTES)
-        rows = self._chunks.take(self._positions[slots])
-        return keys, self._index.times[slots], self._matched[slots], rows
+        return self._index.times[slots], self._matched[slots], self._chunks.take(self._positions[slots])

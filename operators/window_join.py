@@ -34,5 +34,4 @@ class WindowJoin(Join):
 
     @property
     def holds_us(self) -> int:
-        """How far behind the watermark a row that is emitted alone may lie."""
         return self._size if any(self._keeps) else 0

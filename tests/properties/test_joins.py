@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from operators.join import IntervalJoin
 from operators.joining import HOW, Join, JoinInput
+from operators.kernels import joins as kernel
 from operators.window_join import WindowJoin
 from seep.model.arrow import ArrowBatch, ArrowState, compact
 from seep.model.epoch import Moment
@@ -36,6 +37,7 @@ LEFT = JoinInput(
     (("key", "key"), ("group", "group"), ("at", "at"), ("text", "text"), ("id", "id")),
 )
 RIGHT = JoinInput(RIGHT_SCHEMA, ("of", "group"), "when", (("id", "id_right"), ("when", "when"), ("ok", "ok")))
+LOOPS: list[Any] = [loop for name, loop in vars(kernel).items() if hasattr(loop, "signatures") and name[0] != "_"]
 NAMES = ["key", "group", "at", "text", "id", "id_right", "when", "ok"]
 KINDS = [pa.string(), pa.int32()]
 LOWER, UPPER, SIZE, OFFSET = -3, 6, 10, 3
@@ -352,6 +354,7 @@ def test_many_rows_as_in_sql() -> None:
             query = f"select count(*) from (select * from {one} except all select * from {other})"
             assert connection.execute(query).fetchone() == (0,), (how, one)
         assert head.statistics()["keys"] == 0
+    assert {loop.__name__ for loop in LOOPS if len(loop.signatures) != 1} == set(), "never compiled, or twice"
 
 
 def plain(table: pa.Table) -> pa.Table:

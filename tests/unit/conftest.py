@@ -35,6 +35,10 @@ def _read(
     return found
 
 
+def _behind(watermark: int, holds_us: int) -> int:
+    return watermark if watermark >= FOREVER else max(BEGINNING, watermark - holds_us)
+
+
 def run_graph(graph: Graph, partitions: int = 1, reload: bool = False) -> dict[str, Any]:
     """Committed records by sink name; `reload`: every operator is saved and loaded into a fresh one each epoch."""
     ranges = EVERYTHING.split(partitions)
@@ -47,6 +51,9 @@ def run_graph(graph: Graph, partitions: int = 1, reload: bool = False) -> dict[s
     ended = {name: [False] * count for name, count in splits.items()}
     records: dict[str, list[tuple[int, bytes]]] = {n: [] for n, node in graph.nodes.items() if node.kind == "sink"}
     before = BEGINNING
+    holds: dict[str, int] = {}
+    for name in graph.nodes:
+        holds[name] = max((holds[edge.source] + edge.holds_us for edge in graph.inputs(name)), default=0)
     for epoch in range(1, 1000):
         sent: dict[str, list[Any]] = {}
         for name in splits:
@@ -58,10 +65,10 @@ def run_graph(graph: Graph, partitions: int = 1, reload: bool = False) -> dict[s
             if not end
         ]
         watermark = max(before, min(marks)) if marks else FOREVER
-        moment = Moment(epoch, epoch * 50, before, watermark)
         for name, node in graph.nodes.items():
             if node.kind == "source":
                 continue
+            moment = Moment(epoch, epoch * 50, *(_behind(mark, holds[name]) for mark in (before, watermark)))
             for at, key_range in enumerate(ranges):
                 inputs = [(e.port, b.part(key_range)) for e in graph.inputs(name) for b in sent.get(e.name, [])]
                 if node.kind == "sink":

@@ -15,12 +15,13 @@ import pytest
 import seep
 from operators.join import IntervalJoin
 from operators.joining import JoinInput
+from operators.kernels import joins as kernel
 from seep.errors import Misuse
 from seep.flow.check import check
 from seep.flow.compile import compile_flow
 from seep.model.arrow import ArrowBatch
 from seep.model.epoch import Moment
-from seep.model.ids import BEGINNING
+from seep.model.ids import BEGINNING, FOREVER
 from seep.model.keyspace import buckets_of
 from seep.model.schema import TIMESTAMP
 from seep.testing import Driver
@@ -53,6 +54,10 @@ def streams(
     one = flow.source("orders", seep.MemorySource(pa.Table.from_pylist(left, ORDERS), per_epoch), time="at")
     other = flow.source("clicks", seep.MemorySource(pa.Table.from_pylist(right, CLICKS), per_epoch), time="at")
     return flow, one.key_by("user"), other.key_by("visitor")
+
+
+def time_of(row: dict[str, Any]) -> Any:
+    return row["at"]
 
 
 def pairs(table: pa.Table) -> list[tuple[str | None, int | None]]:
@@ -188,10 +193,37 @@ def test_a_union_may_be_joined() -> None:
     assert pairs(seep.run(flow, on="inline")["out"]) == sorted(WANTED["left"], key=repr)
 
 
-def test_one_group_over_all() -> None:
+def test_a_stream_with_itself() -> None:
+    flow, one, _ = streams(LEFT, RIGHT)
+    one.join(one, within=("1s", "1m")).named("join").collect("out")
+    rows = seep.run(flow, on="inline")["out"].to_pylist()
+    assert [(r["item"], r["item_right"]) for r in rows] == [("tea", "cup")]
+
+
+def test_the_watermark_behind_an_outer_join_is_held_back() -> None:
     flow, one, other = streams(LEFT, RIGHT)
+    for name, how, near in (
+        ("inner", "inner", {"within": "5s"}),
+        ("left", "left", {"within": ("-9s", "5s")}),
+        ("right", "right", {"within": ("-9s", "5s")}),
+        ("full", "full", {"window": seep.tumbling("7s")}),
+    ):
+        one.join(other, how=how, **near).named(name).collect(f"{name} out")
+    edges = {edge.source: edge for edge in compile_flow(flow).edges if edge.target.endswith("out")}
+    assert {name: edge.holds_us // 1_000_000 for name, edge in edges.items()} == {
+        "inner": 0,
+        "left": 5,
+        "right": 9,
+        "full": 7,
+    }
+    assert edges["left"].watermark(7_000_000) == 2_000_000
+    assert (edges["left"].watermark(FOREVER), edges["left"].watermark(BEGINNING)) == (FOREVER, BEGINNING)
+
+
+def test_one_group_over_all(run: Callable[..., Any]) -> None:
+    flow, one, other = streams(sorted(LEFT, key=time_of), sorted(RIGHT, key=time_of), per_epoch=1)
     one.key_by().join(other.key_by(), within="0s").named("join").collect("out")
-    assert pairs(seep.run(flow, on="inline")["out"]) == sorted((i, p) for i in ("tea", "pot", "jar") for p in (4, 5))
+    assert pairs(run(flow, reload=True)["out"]) == sorted((i, p) for i in ("tea", "pot", "jar") for p in (4, 5))
 
 
 @pytest.mark.parametrize("near", [{"within": "7s"}, {"window": seep.tumbling("10s")}])
@@ -199,10 +231,13 @@ def test_partitions_and_restarts_do_not_show(run: Callable[..., Any], near: dict
     left = orders(*((f"user {i % 7}", i * 1.5, str(i)) for i in range(60)))
     right = clicks(*((f"user {i % 5}", i * 2.0, i) for i in range(45)))
     flow, one, other = streams(left, right, per_epoch=6)
-    one.join(other, how="full", **near).collect("out")
-    wanted = run(flow)["out"].to_pylist()
-    assert run(flow, partitions=3)["out"].to_pylist() == wanted
-    assert run(flow, partitions=2, reload=True)["out"].to_pylist() == wanted
+    both = one.join(other, how="full", **near)
+    both.collect("out")
+    both.window(seep.tumbling("20s"), n=seep.count()).collect("counts")
+    wanted = {name: table.to_pylist() for name, table in run(flow).items()}
+    assert sum(row["n"] for row in wanted["counts"]) == len(wanted["out"]), "none is late behind the join"
+    for how in ({"partitions": 3}, {"partitions": 2, "reload": True}):
+        assert {name: table.to_pylist() for name, table in run(flow, **how).items()} == wanted
 
 
 def test_kills_and_scaling_do_not_show() -> None:
@@ -315,3 +350,6 @@ def test_the_plan_can_be_warmed() -> None:
     flow, one, other = streams(LEFT, RIGHT)
     one.join(other, within="5s", how="full").named("join").collect("out")
     compile_flow(flow).nodes["join"].make.warm()
+    loops: list[Any] = [loop for name, loop in vars(kernel).items() if hasattr(loop, "signatures") and name[0] != "_"]
+    assert loops
+    assert {loop.__name__ for loop in loops if len(loop.signatures) != 1} == set(), "never compiled, or twice"
