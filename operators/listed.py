@@ -22,6 +22,7 @@ class Rows(Accumulator):
     """All rows, in order of event time, then of arrival. The last ``hidden`` fields do not show."""
 
     apart: ClassVar[str] = "keeps every row, so folding would save nothing"
+    bulky: ClassVar[bool] = True
     dtypes: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, fields: Sequence[pa.Field], hidden: int, time: str | None = None) -> None:

@@ -158,7 +158,7 @@ class TumblingWindow:
         if len(due) and not self._updates:
             ordered = index.ordered(due)
             closed = self._rows(ordered, self._groups.results(ordered))
-        index.remove(due)
+        self._groups.remove(due)
         self._earliest_end = int(ends[index.live].min()) if len(index) else FOREVER
         return closed
 
