@@ -20,6 +20,7 @@ from operators.combine import why_not
 from operators.memory import Memory
 from operators.window import TumblingWindow
 from seep.errors import Misuse
+from seep.flow.compile import compile_flow
 from seep.model.arrow import ArrowBatch
 from seep.model.epoch import Moment
 from seep.model.ids import BEGINNING
@@ -268,6 +269,35 @@ def test_kills_and_rescaling_do_not_show() -> None:
     driver.close()
     assert len(driver.output("now")) == 9
     driver.assert_exactly_once()
+
+
+def test_a_worker_warms_up_without_users_code() -> None:
+    """Of every kind at once, with columns of every sort."""
+    schema = pa.schema({"key": pa.string(), "at": TIMESTAMP, "x": pa.int64(), "r": pa.float64(), "l": pa.list_(MONEY)})
+    kept: dict[str, Any] = {
+        "a": median("x"),
+        "b": rows(),
+        "c": top(1, by="r"),
+        "d": distinct("key"),
+        "e": variance("r"),
+    }
+    sent: dict[str, Any] = {"a": first("l"), "b": last("key"), "c": variance("x"), "d": distinct("x", approx=True)}
+    sent["e"] = quantile("r", 0.5, approx=True)
+    calls: list[str] = []
+
+    class Counting(Largest):
+        def add(self, state: Any, groups: Any, values: Any) -> None:
+            calls.append("add")
+
+    for kinds in (kept, sent, {"own": Counting("r")}):
+        flow = seep.Flow("warm")
+        source = flow.source("rows", seep.MemorySource(schema.empty_table()), time="at").key_by("key")
+        source.aggregate(**kinds).named("running").collect("now")
+        source.window(seep.tumbling("1m"), **kinds).named("minute").collect("minutes")
+        for node in compile_flow(flow).nodes.values():
+            if hasattr(node.make, "warm"):
+                node.make.warm()
+    assert calls == []
 
 
 def test_an_increment_holds_only_the_lists_that_changed() -> None:
