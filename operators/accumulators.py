@@ -29,6 +29,8 @@ class Accumulator:
     order, always give what one fold of all rows gives."""
     mergeable: bool = True
     """Is there a `merge`? It may round otherwise than one fold of all rows."""
+    bulky: ClassVar[bool] = False
+    """Does it keep more than a few numbers, so that what is no longer wanted should go at once?"""
     subtractable: ClassVar[bool] = False
     """Is there a `subtract`, which leaves exactly what would be there without these rows?"""
 

@@ -65,6 +65,7 @@ class Quantile(Accumulator):
 
     apart: ClassVar[str] = "keeps every value, so folding would save nothing"
     subtractable: ClassVar[bool] = True
+    bulky: ClassVar[bool] = True
     dtypes: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, kind: pa.DataType, quantile: float) -> None:
@@ -117,6 +118,7 @@ class Distinct(Accumulator):
 
     apart: ClassVar[str] = "keeps every value, so folding would save nothing"
     subtractable: ClassVar[bool] = True
+    bulky: ClassVar[bool] = True
     dtypes: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, kind: pa.DataType) -> None:

@@ -154,6 +154,8 @@ class _Runs(Accumulator):
 class Own(_Runs):
     """One Python value for each slot."""
 
+    bulky: ClassVar[bool] = True
+
     def __init__(self, own: Aggregate, kind: pa.DataType, output: pa.DataType) -> None:
         super().__init__(own, kind, output, Aggregate)
         self._states: Any = np.empty(0, object)

@@ -68,6 +68,11 @@ class Groups:
         if len(found.fresh):
             self.memory.clear(found.fresh)
 
+    def remove(self, slots: Slots) -> None:
+        """Forget these entries."""
+        self.index.remove(slots)
+        self.memory.release(slots)
+
     def changes(
         self, found: Found, absorb: Callable[[Slots, pa.RecordBatch], None], record: pa.RecordBatch
     ) -> tuple[Slots, list[pa.Array], pa.Array]:

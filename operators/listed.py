@@ -12,16 +12,21 @@ import numpy as np
 import pyarrow as pa
 
 from operators.accumulators import Accumulator
+from operators.collected import present
 from operators.index import Slots, grown
 from operators.kept import Kept
 from operators.lists import Lists, Words
 from operators.ranks import ranks
+from seep.errors import Bug
+from seep.model.keyform import column_of
 
 
 class Rows(Accumulator):
     """All rows, in order of event time, then of arrival. The last ``hidden`` fields do not show."""
 
     apart: ClassVar[str] = "keeps every row, so folding would save nothing"
+    bulky: ClassVar[bool] = True
+    subtractable: ClassVar[bool] = True
     dtypes: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, fields: Sequence[pa.Field], hidden: int, time: str | None = None) -> None:
@@ -47,6 +52,28 @@ class Rows(Accumulator):
             slots, array = slots[kept], array.take(pa.array(kept))
         self._places.append(slots, self._rows.append(array))
         self._tidy()
+
+    def subtract(self, slots: Slots, array: pa.Array) -> None:
+        """Of several rows that are equal the earliest goes."""
+        slots, array = present(slots, array)
+        if len(slots) == 0:
+            return
+        touched = np.unique(slots)
+        places, lengths = self._places.words(touched), self._places.lengths[touched]
+        owners = np.concatenate([np.repeat(touched, lengths), slots])
+        # Equal rows, and only they, have the same words; those of another group are not the same.
+        words = column_of(pa.concat_arrays([self._rows.take(places), array])).array.dictionary_encode().indices
+        _, same = np.unique(np.stack([owners, words.to_numpy()]), axis=1, return_inverse=True)
+        held, gone = same[: len(places)], np.bincount(same[len(places) :], minlength=len(same))
+        order = np.argsort(held, kind="stable")
+        first = np.flatnonzero(np.diff(held[order], prepend=-1))
+        number = np.arange(len(order)) - np.repeat(first, np.diff(first, append=len(order)))
+        leaving = np.zeros(len(places), np.bool_)
+        leaving[order] = number < gone[held[order]]
+        if leaving.sum() != len(slots):
+            raise Bug("a row is taken back that was never added")
+        self._places.clear(touched)
+        self._places.append(owners[: len(places)][~leaving], places[~leaving])
 
     def _tidy(self) -> None:
         if self._rows.crowded:
@@ -98,6 +125,7 @@ class Top(Rows):
     that are compared are skipped. A group never keeps more rows than it gives."""
 
     apart: ClassVar[str] = "keeps whole rows, which are as wide apart as together"
+    subtractable: ClassVar[bool] = False
 
     def __init__(
         self, fields: Sequence[pa.Field], hidden: int, limit: int, by: Sequence[str], descending: bool

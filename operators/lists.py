@@ -28,7 +28,7 @@ class Lists:
         self.lengths = np.zeros(0, np.int64)
         self.ordered = np.zeros(0, np.int64)
         """So many words at the beginning of a list are in order (`sort`)."""
-        self.arena = np.zeros(64, np.int64)
+        self.arena = np.zeros(1, np.int64)  # too short for any list, so that the first one widens it
         self._rooms = np.zeros(0, np.int64)
         self._counters = np.zeros(2, np.int64)
 

@@ -46,6 +46,12 @@ class Memory:
         for accumulator in self.accumulators.values():
             accumulator.clear(slots)
 
+    def release(self, slots: Slots) -> None:
+        """These slots are no longer used (or will be cleared before they are): drop what takes room."""
+        for accumulator in self.accumulators.values():
+            if accumulator.bulky:
+                accumulator.clear(slots)
+
     def fold(self, slots: Slots, record: pa.RecordBatch) -> None:
         """Add each row to its slot."""
         computed = evaluate(record, self._expressions)

@@ -30,6 +30,7 @@ _INFINITE = 0x7FF << (52 - _STEP_BITS)
 class DistinctSketch(Accumulator):
     """HyperLogLog with 4,096 registers: a standard error of 1.6 %, in at most 4 KiB for each key (few values: less)."""
 
+    bulky: ClassVar[bool] = True
     dtypes: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, kind: pa.DataType) -> None:
@@ -87,6 +88,7 @@ class QuantileSketch(Accumulator):
     a shift, not a logarithm, and is the same on every machine. Infinities, NaN and zero have buckets of their own.
     """
 
+    bulky: ClassVar[bool] = True
     dtypes: ClassVar[Mapping[str, Any]] = {"seen": np.int64}
     subtractable: ClassVar[bool] = True
 

@@ -86,7 +86,7 @@ class TumblingWindow(Window):
         if len(due) and not self._updates:
             ordered = index.ordered(due)
             closed = self._rows(ordered, self._results(ordered))
-        index.remove(due)
+        self._groups.remove(due)
         self._earliest_end = int(ends[index.live].min()) if len(index) else AFTER_ALL
         return closed
 

@@ -10,8 +10,8 @@ payload, zero-padded to whole words:
 Integers of every width are widened to 64 bits, so int32 5 and int64 5 are one key; dates are days; timestamps,
 durations and times are microseconds; a decimal is its 128-bit unscaled value, with its scale (as a signed byte) in
 the header. The length in each header makes the form unambiguous: two rows of the same column types have the same
-words if and only if they are equal. Floats (one NaN) and nested values (their Python representation) have a form
-for digests and comparisons only; as keys they are refused (`key_problem`).
+words if and only if they are equal. Floats (one NaN) and nested values (the words of what is inside, one after the
+other) have a form for digests and comparisons only; as keys they are refused (`key_problem`).
 
 Saved state is identified by these bytes, so none of this may ever change.
 """
@@ -107,8 +107,23 @@ def _converted(array: pa.Array, kind: pa.DataType) -> Column:
         return _varying(STRING, array.cast(pa.string()))
     if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) or _is_fixed_binary(kind):
         return _varying(BINARY, array.cast(pa.binary()))
+    if pa.types.is_struct(kind):
+        return _nested(array, encode(array.flatten(), len(array)), np.ones(len(array), np.int64))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        inside = array.flatten()
+        lengths = array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+        return _nested(array, encode([inside], len(inside)), lengths)
     texts = [None if value is None else repr(value).encode() for value in array.to_pylist()]
     return _varying(NESTED, pa.array(texts, pa.binary()))
+
+
+def _nested(array: pa.Array, inside: Rows, lengths: Any) -> Column:
+    """``inside``: the words of everything inside; ``lengths``: how many of its rows each value has."""
+    bounds = 8 * inside.offsets[np.concatenate([[0], np.cumsum(lengths)])]
+    if bounds[-1] >= 2**31:
+        raise Misuse("the nested values of one batch exceed 2 GiB; make its epochs smaller")
+    buffers = [_bits(array.is_valid()), pa.py_buffer(bounds.astype(np.int32)), pa.py_buffer(inside.words)]
+    return _varying(NESTED, pa.Array.from_buffers(pa.binary(), len(array), buffers))
 
 
 def _exact(array: pa.Array, kind: pa.DataType) -> pa.Array:

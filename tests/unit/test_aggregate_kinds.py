@@ -18,11 +18,14 @@ from operators.aggregate import Aggregate
 from operators.aggregates import Spec, count, distinct, first, last, median, quantile, rows, top, total, variance
 from operators.combine import why_not
 from operators.memory import Memory
+from operators.window import TumblingWindow
 from seep.errors import Misuse
+from seep.flow.compile import compile_flow
 from seep.model.arrow import ArrowBatch
 from seep.model.epoch import Moment
 from seep.model.ids import BEGINNING
 from seep.model.keyspace import buckets_of
+from seep.model.schema import TIMESTAMP
 from seep.testing import Driver
 from tests.unit.test_aggregates import result_of
 
@@ -268,6 +271,35 @@ def test_kills_and_rescaling_do_not_show() -> None:
     driver.assert_exactly_once()
 
 
+def test_a_worker_warms_up_without_users_code() -> None:
+    """Of every kind at once, with columns of every sort."""
+    schema = pa.schema({"key": pa.string(), "at": TIMESTAMP, "x": pa.int64(), "r": pa.float64(), "l": pa.list_(MONEY)})
+    kept: dict[str, Any] = {
+        "a": median("x"),
+        "b": rows(),
+        "c": top(1, by="r"),
+        "d": distinct("key"),
+        "e": variance("r"),
+    }
+    sent: dict[str, Any] = {"a": first("l"), "b": last("key"), "c": variance("x"), "d": distinct("x", approx=True)}
+    sent["e"] = quantile("r", 0.5, approx=True)
+    calls: list[str] = []
+
+    class Counting(Largest):
+        def add(self, state: Any, groups: Any, values: Any) -> None:
+            calls.append("add")
+
+    for kinds in (kept, sent, {"own": Counting("r")}):
+        flow = seep.Flow("warm")
+        source = flow.source("rows", seep.MemorySource(schema.empty_table()), time="at").key_by("key")
+        source.aggregate(**kinds).named("running").collect("now")
+        source.window(seep.tumbling("1m"), **kinds).named("minute").collect("minutes")
+        for node in compile_flow(flow).nodes.values():
+            if hasattr(node.make, "warm"):
+                node.make.warm()
+    assert calls == []
+
+
 def test_an_increment_holds_only_the_lists_that_changed() -> None:
     specs = {"middle": median("x"), "all": rows(), "kinds": distinct("x"), "best": top(1, by="x")}
     schema = pa.schema({"key": pa.int64(), "x": pa.int64()})
@@ -281,6 +313,23 @@ def test_an_increment_holds_only_the_lists_that_changed() -> None:
     assert head.snapshot(True).tables["groups"].num_rows == 500
     take(2, [3, 4])
     assert head.snapshot(False).tables["groups"].num_rows == 2
+
+
+def test_closed_windows_leave_nothing_behind() -> None:
+    """However many windows have come and gone, the state is as large as what is open."""
+    specs = {"middle": median("x"), "all": rows(), "kinds": distinct("x"), "about": distinct("x", approx=True)}
+    schema = pa.schema({"at": TIMESTAMP, "x": pa.int64()})
+    head = TumblingWindow([], schema, "at", 10, 0, ("start", "end"), specs)
+    sizes = []
+    for epoch in range(1, 30):
+        times = pa.array([10 * epoch] * 600, pa.int64()).cast(TIMESTAMP)
+        record = pa.record_batch([times, pa.array(range(600))], schema=schema)
+        moment = Moment(epoch, 0, 10 * epoch, 10 * epoch + 10)
+        out = head.take(moment, [(0, ArrowBatch(record, buckets_of(record, [])))])["out"].record
+        assert [(row["kinds"], len(row["all"])) for row in out.to_pylist()] == [(600, 600)]
+        sizes.append(head.statistics()["state_bytes"])
+    assert head.statistics()["keys"] == 0
+    assert max(sizes[15:]) <= max(sizes[:10])
 
 
 # --- users' own --------------------------------------------------------------------------------------------------

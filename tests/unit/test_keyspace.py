@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -171,6 +172,23 @@ def test_no_keys_is_one_bucket() -> None:
 def test_integers_of_every_width_are_one_key() -> None:
     kinds = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
     assert len({bucket_of_values((5,), [kind]) for kind in kinds}) == 1
+
+
+def test_nested_values_are_equal_in_their_words_exactly_when_they_are() -> None:
+    """What digests and comparisons rest on; slices and nulls do not show."""
+    inner = pa.struct({"a": pa.float64(), "b": pa.list_(pa.string())})
+    nan = float("nan")
+    cases: list[tuple[pa.DataType, list[Any]]] = [
+        (pa.list_(pa.int64()), [None, [], [1], [None], [1, 2], [0], [1]]),
+        (inner, [None, {"a": None, "b": None}, {"a": 1.0, "b": ["x"]}, {"a": 1.0, "b": []}, {"a": 1.0, "b": ["x"]}]),
+        (pa.list_(inner), [None, [], [None], [{"a": nan, "b": []}], [{"a": nan, "b": []}], [{"a": nan, "b": None}]]),
+    ]
+    for kind, values in cases:
+        array = pa.concat_arrays([pa.array([values[-1], None], kind), pa.array(values, kind)]).slice(2)
+        offsets, words = encode([array], len(array))
+        rows = [words[low:high].tolist() for low, high in pairwise(offsets)]
+        for row, value in zip(rows, values, strict=True):
+            assert [one == row for one in rows] == [repr(one) == repr(value) for one in values]
 
 
 @pytest.mark.parametrize("kind", [pa.float64(), pa.float32(), pa.list_(pa.int64()), pa.struct({"a": pa.int64()})])
