@@ -45,6 +45,8 @@ KEYS = ["key", "group"]
 TTL_MS = 15
 Rows = list[dict[str, Any]]
 Plan = list[tuple[Rows, int]]
+FEWER = settings(max_examples=settings().max_examples // 3)
+"""There are many operators here, and each example runs several times."""
 
 rows = st.fixed_dictionaries(
     {
@@ -148,7 +150,7 @@ def counters(head: Head) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("name", FACTORIES)
-@settings(max_examples=20)
+@FEWER
 @given(plan=epochs, data=st.data())
 def test_restarts_do_not_show(name: str, plan: Plan, data: st.DataObject) -> None:
     expected = run(name, plan)
@@ -171,7 +173,7 @@ def test_restarts_do_not_show(name: str, plan: Plan, data: st.DataObject) -> Non
 
 
 @pytest.mark.parametrize("name", FACTORIES)
-@settings(max_examples=20)
+@FEWER
 @given(plan=epochs, cuts=st.lists(st.integers(1, 4095), min_size=1, max_size=3, unique=True), data=st.data())
 def test_partitioning_does_not_show(name: str, plan: Plan, cuts: list[int], data: st.DataObject) -> None:
     expected = run(name, plan)
@@ -250,6 +252,7 @@ def group_of(row: dict[str, Any], names: list[str]) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("name", RUNNING)
+@FEWER
 @given(plan=epochs)
 def test_a_running_top_is_the_best_of_all_rows_so_far(name: str, plan: Plan) -> None:
     keys, n, by, rest, down, shared = RUNNING[name]
@@ -283,6 +286,7 @@ WINDOWED: dict[str, tuple[list[str], list[str], int, str, list[str], bool, bool]
 
 
 @pytest.mark.parametrize("name", WINDOWED)
+@FEWER
 @given(plan=epochs)
 def test_a_window_top_ranks_the_rows_of_a_key_and_window(name: str, plan: Plan) -> None:
     keys, windows, n, by, rest, down, shared = WINDOWED[name]
@@ -305,6 +309,7 @@ def test_a_window_top_ranks_the_rows_of_a_key_and_window(name: str, plan: Plan) 
 
 
 @pytest.mark.parametrize("name", ["dedupe", "dedupe for a time"])
+@FEWER
 @given(plan=epochs)
 def test_dedupe_gives_first_rows(name: str, plan: Plan) -> None:
     head, until = FACTORIES[name](), dict[Any, int]()
@@ -326,6 +331,7 @@ def test_dedupe_gives_first_rows(name: str, plan: Plan) -> None:
         assert head.statistics()["keys"] == len(until)
 
 
+@FEWER
 @given(plan=epochs)
 def test_reduce_is_a_fold(plan: Plan) -> None:
     head, folded, table = FACTORIES["reduce"](), dict[Any, dict[str, Any]](), dict[Any, str]()
@@ -350,6 +356,7 @@ def test_reduce_is_a_fold(plan: Plan) -> None:
         assert len(refused) == (outputs["errors"].rows if "errors" in outputs else 0)
 
 
+@FEWER
 @given(plan=epochs)
 def test_a_columnar_operator_keeps_rows_by_key(plan: Plan) -> None:
     head, known = FACTORIES["batches"](), dict[Any, tuple[int, str | None]]()
