@@ -93,8 +93,10 @@ class SessionWindow(Window):
         late = nodes.lasts + self._gap <= moment.watermark_before  # an open session never is
         times[np.append(late, False)[rows]] = LATE
         self._put_aside(moment, batch, outputs, times)
-        roots = np.flatnonzero((nodes.roots == np.arange(len(nodes.roots))) & ~late)
-        old = np.flatnonzero(nodes.slots >= 0)
+        touched = np.zeros(len(nodes.roots), np.bool_)
+        touched[rows[rows >= 0]] = True
+        roots = np.flatnonzero(touched & ~late)
+        old = np.flatnonzero((nodes.slots >= 0) & touched[nodes.roots])
         before = self._seen(nodes.slots[old]) if self._updates else None
         targets = self._targets(nodes, roots)
         self._merge(nodes, old, targets)

@@ -359,6 +359,10 @@ def test_an_increment_holds_only_what_changed() -> None:
     head.take(Moment(100, 0, 0, 0), [(0, batch([7], "3"))])
     # The session begins earlier now: it is another entry.
     assert head.snapshot(False).tables["groups"].num_rows == 2
+    head.take(Moment(101, 0, 0, 0), [(0, batch([50, 60, 70], "3"))])
+    assert head.snapshot(False).tables["groups"].num_rows == 3
+    head.take(Moment(102, 0, 0, 0), [(0, batch([61], "3"))])
+    assert head.snapshot(False).tables["groups"].num_rows == 1, "the other sessions of the key are as they were"
     assert head.snapshot(False).tables["groups"].num_rows == 0
 
 
