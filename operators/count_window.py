@@ -90,7 +90,7 @@ class RowsWindow(Window):
         numbers[usable] -= numbers[usable] % self._pane
         found = groups.find(record, numbers)
         if len(found.fresh):
-            self._panes.owners.add(found.fresh)
+            self._panes.owners.add_known(found.fresh, found.slots[usable], keys.slots[usable])
         self._keep_times(found.slots[usable], times[usable], found.fresh)
         groups.memory.fold(found.slots, record)
 
@@ -183,6 +183,7 @@ class RowsWindow(Window):
 
     def _derive(self) -> None:
         self._panes.owners.restart()
+        self._panes.owners.keys.pending(full=True)  # they are as they were saved
 
 
 def _roomy(array: Any, capacity: int) -> Any:

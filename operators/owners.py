@@ -39,26 +39,29 @@ class Owners:
 
     def add(self, slots: Slots) -> None:
         """These entries are new."""
+        self.add_known(slots, slots, self.find(self._entries.keys(slots), len(slots)).slots)
+
+    def add_known(self, fresh: Slots, slots: Slots, numbers: Slots) -> None:
+        """The same, given for ``slots``, among which they are, the numbers of their keys."""
         if len(self.numbers) < self._entries.capacity:
             self.numbers = grown(self.numbers, self._entries.capacity)
             self.nexts = grown(self.nexts, self._entries.capacity)
-        self.numbers[slots] = self.find(self._entries.keys(slots), len(slots)).slots
-        kernel.link(slots, self.numbers, self._entries.times, self.heads, self.nexts)
+        self.numbers[slots] = numbers
+        kernel.link(fresh, self.numbers, self._entries.times, self.heads, self.nexts)
 
-    def remove(self, slots: Slots) -> None:
-        """These entries are gone. Their keys stay until they are forgotten."""
-        kernel.unlink(slots, self.numbers, self.heads, self.nexts)
+    def remove(self, slots: Slots) -> Slots:
+        """These entries are gone. Answers the keys that have none any more; they stay until they are forgotten."""
+        emptied = np.empty(len(slots), np.int64)
+        return emptied[: kernel.unlink(slots, self.numbers, self.heads, self.nexts, emptied)]
 
     def forget(self, numbers: Slots) -> None:
-        """Give up those of these keys that have no entry."""
-        numbers = np.unique(numbers)
+        """Give up those of these keys (each given once) that have no entry."""
         self.keys.remove(numbers[self.heads[numbers] < 0])
 
     def restart(self) -> None:
         """The entries were loaded: begin again with them. Keys that were loaded as well stay."""
         self.heads = np.full(self.keys.capacity, -1, np.int64)
         self.add(self._entries.all())
-        self.keys.pending(full=True)  # they are as they were saved
 
     def windows(
         self, numbers: Slots, lows: Any, highs: Any, size: int, every: int, offset: int, marked: Any = _UNMARKED

@@ -103,8 +103,7 @@ class Panes:
         """Panes that start before this belong to no open window any more."""
         index = self._groups.index
         gone = np.flatnonzero(index.live & (index.times < time))
-        self.owners.remove(gone)
-        self.owners.forget(self.owners.numbers[gone])
+        self.owners.forget(self.owners.remove(gone))
         index.remove(gone)
 
 

@@ -88,13 +88,15 @@ class SessionWindow(Window):
         record, groups = batch.record, self._groups
         # Pieces of one µs: the times themselves, none of them late yet.
         times = self._aligned(moment, batch, 1, 0, BEFORE_ALL)
-        numbers = self._owners.find([record.column(name) for name in groups.names], batch.rows).slots
-        nodes, rows = self._join(numbers, times)
+        keys = self._owners.find([record.column(name) for name in groups.names], batch.rows)
+        nodes, rows = self._join(keys.slots, times)
         late = nodes.lasts + self._gap <= moment.watermark_before  # an open session never is
         times[np.append(late, False)[rows]] = LATE
         self._put_aside(moment, batch, outputs, times)
-        roots = np.flatnonzero((nodes.roots == np.arange(len(nodes.roots))) & ~late)
-        old = np.flatnonzero(nodes.slots >= 0)
+        touched = np.zeros(len(nodes.roots), np.bool_)
+        touched[rows[rows >= 0]] = True
+        roots = np.flatnonzero(touched & ~late)
+        old = np.flatnonzero((nodes.slots >= 0) & touched[nodes.roots])
         before = self._seen(nodes.slots[old]) if self._updates else None
         targets = self._targets(nodes, roots)
         self._merge(nodes, old, targets)
@@ -106,7 +108,7 @@ class SessionWindow(Window):
         gone = nodes.slots[old][nodes.slots[old] != targets[nodes.roots[old]]]
         self._owners.remove(gone)
         groups.index.remove(gone)
-        self._owners.forget(numbers)
+        self._owners.forget(keys.touched)
 
     def _join(self, numbers: Slots, times: Any) -> tuple[_Nodes, Slots]:
         """The sessions of these rows' keys when the rows have joined them, and the root of each row (-1: no time)."""
@@ -136,7 +138,7 @@ class SessionWindow(Window):
         keys = self._owners.keys.keys(nodes.owners[roots])
         names = [*self._groups.names, START]
         found = self._groups.find(pa.RecordBatch.from_arrays([*keys, pa.array(starts)], names), starts)
-        self._owners.add(found.fresh)
+        self._owners.add_known(found.fresh, found.slots, nodes.owners[roots])
         targets = np.full(len(nodes.roots), -1, np.int64)
         targets[roots] = found.slots
         return targets
@@ -193,8 +195,7 @@ class SessionWindow(Window):
         if len(due) and not self._updates:
             ordered = index.ordered(due)
             closed = ArrowBatch(self._rows(ordered), index.buckets[ordered])
-        self._owners.remove(due)
-        self._owners.forget(self._owners.numbers[due])
+        self._owners.forget(self._owners.remove(due))
         index.remove(due)
         self._earliest_end = int(ends[index.live].min()) if len(index) else AFTER_ALL
         return closed

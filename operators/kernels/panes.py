@@ -30,17 +30,24 @@ def link(slots: Any, numbers: Any, times: Any, heads: Any, nexts: Any) -> None:
 
 
 @compiled
-def unlink(slots: Any, numbers: Any, heads: Any, nexts: Any) -> None:
+def unlink(slots: Any, numbers: Any, heads: Any, nexts: Any, emptied: Any) -> Any:
+    """Take these entries out of the chains; the keys that have none any more go into ``emptied``, and how many they
+    are is the answer."""
+    count = 0
     for position in range(slots.shape[0]):
         slot = slots[position]
         number = numbers[slot]
         at = heads[number]
         if at == slot:
             heads[number] = nexts[slot]
+            if nexts[slot] < 0:
+                emptied[count] = number
+                count += 1
             continue
         while nexts[at] != slot:
             at = nexts[at]
         nexts[at] = nexts[slot]
+    return count
 
 
 @compiled

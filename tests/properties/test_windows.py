@@ -43,6 +43,9 @@ AGGREGATES = {
 UNCOUNTED = {name: spec for name, spec in AGGREGATES.items() if name != "n"}
 """Rows may come without a change that shows."""
 NAMES = ("start", "end")
+EXAMPLES = settings().max_examples
+FEW, SOME = 1 + EXAMPLES // 8, 1 + EXAMPLES // 3
+"""There are many kinds of windows: each is tried less often."""
 Rows = list[dict[str, Any]]
 Plan = list[tuple[Rows, int]]
 Span = tuple[int, int]
@@ -146,7 +149,7 @@ def run(make: Callable[[], Head], plan: Plan) -> list[dict[str, tuple[list[str],
 
 
 @pytest.mark.parametrize("name", FACTORIES)
-@settings(max_examples=8)
+@settings(max_examples=FEW)
 @given(plan=plans, data=st.data())
 def test_restarts_do_not_show(name: str, plan: Plan, data: st.DataObject) -> None:
     make = FACTORIES[name]
@@ -173,7 +176,7 @@ def counters(head: Head) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("name", FACTORIES)
-@settings(max_examples=8)
+@settings(max_examples=FEW)
 @given(plan=plans, cuts=st.lists(st.integers(1, 4095), min_size=1, max_size=3, unique=True), data=st.data())
 def test_partitioning_does_not_show(name: str, plan: Plan, cuts: list[int], data: st.DataObject) -> None:
     make = FACTORIES[name]
@@ -323,7 +326,7 @@ MODELS: dict[str, tuple[Callable[[], Head], Callable[[], Model]]] = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-@settings(max_examples=30)
+@settings(max_examples=SOME)
 @given(plan=plans)
 def test_closed_windows_are_those_of_plain_python(name: str, plan: Plan) -> None:
     make, model_of = MODELS[name]
@@ -358,7 +361,7 @@ TABLES: dict[str, tuple[Callable[..., Head], Callable[[], Model]]] = {
 @pytest.mark.parametrize("period", [None, 15_000])
 @pytest.mark.parametrize("counts", [True, False], ids=["counting", "not counting"])
 @pytest.mark.parametrize("name", TABLES)
-@settings(max_examples=12)
+@settings(max_examples=FEW)
 @given(plan=plans)
 def test_tables_follow_the_windows_of_plain_python(name: str, counts: bool, period: int | None, plan: Plan) -> None:
     """A reader that applies the changes has, with every epoch (or every period), the windows as they are; and gets no
@@ -395,7 +398,7 @@ def test_tables_follow_the_windows_of_plain_python(name: str, counts: bool, peri
         assert all(reader.get(window) == truth[window] for window in closed), "the last value comes with the end"
 
 
-@settings(max_examples=30)
+@settings(max_examples=SOME)
 @given(plan=plans, size=st.sampled_from([(12, 4), (10, 4), (4, 6)]), emit=st.sampled_from(["close", "update"]))
 def test_rows_folded_by_pane_before_they_travel_do_not_show(plan: Plan, size: tuple[int, int], emit: str) -> None:
     combine = Combine(tuple(KEYS), SCHEMA, AGGREGATES, "at", math.gcd(*size), 2)

@@ -158,6 +158,17 @@ def test_sessions_refuse_aggregates_that_do_not_merge(monkeypatch: pytest.Monkey
         keyed.window(session("5s"), n=seep.count())
 
 
+def test_a_key_may_have_many_sessions_open() -> None:
+    head = SessionWindow(["user"], SCHEMA, "at", 5, False, ("a", "b"), {"n": count()})
+    head.take(Moment(1, 0, BEGINNING, 0), [(0, batch([10 * i for i in range(1000)]))])
+    # More sessions are at hand than rows came. Some of the rows join the first two, one is a session of its own.
+    out = head.take(Moment(2, 0, 0, FOREVER), [(0, batch([9_995, 14, 6, 5, 4]))])["out"].record
+    found = plain(out)
+    assert len(found) == 1000
+    assert found[:2] == [(0, 19, 6), (20, 25, 1)]
+    assert found[-2:] == [(9_990, 9_995, 1), (9_995, 10_000, 1)]
+
+
 # --- windows by count --------------------------------------------------------------------------------------------
 
 
@@ -348,6 +359,10 @@ def test_an_increment_holds_only_what_changed() -> None:
     head.take(Moment(100, 0, 0, 0), [(0, batch([7], "3"))])
     # The session begins earlier now: it is another entry.
     assert head.snapshot(False).tables["groups"].num_rows == 2
+    head.take(Moment(101, 0, 0, 0), [(0, batch([50, 60, 70], "3"))])
+    assert head.snapshot(False).tables["groups"].num_rows == 3
+    head.take(Moment(102, 0, 0, 0), [(0, batch([61], "3"))])
+    assert head.snapshot(False).tables["groups"].num_rows == 1, "the other sessions of the key are as they were"
     assert head.snapshot(False).tables["groups"].num_rows == 0
 
 
