@@ -126,7 +126,7 @@ class RowsWindow(Window):
         owners.remove(gone)
         # A key between two windows begins again from zero.
         owners.forget(numbers[self._counts[numbers] % self._every == 0])
-        self._groups.index.remove(gone)
+        self._groups.remove(gone)
         return closed
 
     def _emitted(self, made: Made) -> ArrowBatch | None:

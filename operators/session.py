@@ -107,7 +107,7 @@ class SessionWindow(Window):
             self._say(moment, self._revision(nodes, old, roots, targets, before), outputs)
         gone = nodes.slots[old][nodes.slots[old] != targets[nodes.roots[old]]]
         self._owners.remove(gone)
-        groups.index.remove(gone)
+        groups.remove(gone)
         self._owners.forget(keys.touched)
 
     def _join(self, numbers: Slots, times: Any) -> tuple[_Nodes, Slots]:
@@ -196,7 +196,7 @@ class SessionWindow(Window):
             ordered = index.ordered(due)
             closed = ArrowBatch(self._rows(ordered), index.buckets[ordered])
         self._owners.forget(self._owners.remove(due))
-        index.remove(due)
+        self._groups.remove(due)
         self._earliest_end = int(ends[index.live].min()) if len(index) else AFTER_ALL
         return closed
 
