@@ -124,7 +124,7 @@ def columns_of(batch: ArrowBatch) -> Rows:
     """As plain values: times as integers, since those at the limits are no datetimes."""
     record = batch.record
     plain = [c.view(pa.int64()) if pa.types.is_timestamp(c.type) else c for c in record.columns]
-    return pa.RecordBatch.from_arrays(plain, record.schema.names).to_pylist()
+    return list(pa.RecordBatch.from_arrays(plain, record.schema.names).to_pylist())
 
 
 def shown(row: dict[str, Any]) -> str:
@@ -295,6 +295,7 @@ class CountModel(Model):
         super().__init__()
         self.size, self.every = size, every
         self.rows: dict[Any, Rows] = {}
+        self.out: set[tuple[Any, int]] = set()
 
     def epoch(self, moment: Moment, content: Rows) -> tuple[Rows, dict[tuple[Any, Span], Rows]]:
         closed = {}
@@ -304,8 +305,8 @@ class CountModel(Model):
         for key, all_rows in self.rows.items():
             for start in range(0, len(all_rows), self.every):
                 window = all_rows[start : start + self.size]
-                if (len(window) == self.size or moment.watermark >= FOREVER) and (key, start) not in self.open:
-                    self.open[key, start] = []  # type: ignore[index]
+                if (len(window) == self.size or moment.watermark >= FOREVER) and (key, start) not in self.out:
+                    self.out.add((key, start))
                     closed[key, (start, start)] = window
         return [], closed
 
@@ -353,7 +354,7 @@ TABLES: dict[str, tuple[Callable[..., Head], Callable[[], Model]]] = {
     "tumbling": (tumbling, lambda: SlidingModel(10, 10, 3)),
     "sliding": (lambda *a, **k: sliding(12, 4, *a, **k), lambda: SlidingModel(12, 4, 2)),
     "sliding with gaps": (lambda *a, **k: sliding(4, 6, *a, **k), lambda: SlidingModel(4, 6, 2)),
-    "copying": (lambda *a, **k: sliding(10, 4, *a, kind=CopyingWindow, **k), lambda: SlidingModel(10, 4, 2)),
+    "copying": (lambda a, **k: sliding(10, 4, a, CopyingWindow, **k), lambda: SlidingModel(10, 4, 2)),
     "session": (lambda *a, **k: session(5, False, *a, **k), lambda: SessionModel(5, False)),
 }
 
