@@ -15,7 +15,7 @@ from operators.expressions import condition, project, refuse_neighbours
 from operators.rowwise import FlatMapRows, KeepRows, MapRows
 from operators.stateless import UNITS_US, AddTime, EventTime, Keep, MapBatch, Project, Split
 from seep.errors import Misuse
-from seep.flow import keyed, tabled, windowed
+from seep.flow import keyed, table_joins, tabled, windowed
 from seep.flow.dataset import TIME, Dataset, expressions_of, known_columns, known_on_error
 from seep.flow.hints import item_schema, row_schema
 from seep.flow.logical import After, Lineage, Merge, Tap, Time, has_union
@@ -202,6 +202,12 @@ class Stream(Dataset):
                 condition(self.schema, deleted)
             return tabled.table(self, deleted)
 
+    def join_table(self, table: Table, how: str = "inner") -> Stream:
+        """Each row with the row that the Table has for its key; ``how="left"`` keeps rows that find none."""
+        with at_place("join_table"):
+            self._same_flow(table_joins.table_of(table, "join_table"))
+            return table_joins.join_table(self, table, how)
+
     def apply(
         self,
         operator: Operator | type[Operator],
@@ -230,7 +236,7 @@ class Stream(Dataset):
                 refuse_neighbours(spec.column, self.schema)
         return aggregates
 
-    def _same_flow(self, other: Stream) -> None:
+    def _same_flow(self, other: Dataset) -> None:
         if other.flow is not self.flow:
             raise Misuse(f"the streams belong to two flows, {self.flow.name!r} and {other.flow.name!r}")
 

@@ -14,6 +14,7 @@ from seep.flow.dataset import Dataset, expressions_of
 from seep.flow.logical import After
 from seep.flow.place import at_place
 from seep.flow.stream import Stream, dropping, renaming
+from seep.flow.table_joins import join_tables, table_of
 from seep.flow.tabled import remade
 from seep.model.arrow import CHANGE
 
@@ -85,6 +86,13 @@ class Table(Dataset):
         """``rename(new="old")``."""
         with at_place("rename"):
             return self._kept("rename", renaming(self.wire, new))
+
+    def join(self, other: Table, how: str = "inner") -> Table:
+        """One row for each primary key that both Tables have (or one, by ``how``): a Table with this one's keys."""
+        with at_place("join"):
+            if table_of(other, "join").flow is not self.flow:
+                raise Misuse(f"the Tables belong to two flows, {self.flow.name!r} and {other.flow.name!r}")
+            return join_tables(self, other, how)
 
     def _projected(self, verb: str, given: list[pl.Expr], keep: bool) -> Table:
         # Planned on the visible columns; `change` passes by.
