@@ -23,6 +23,8 @@ from seep.model.arrow import ArrowBatch, ArrowState
 from seep.model.epoch import Moment
 
 TABLE = "rows"
+GONE = "__gone"
+"""Marks, on the way to a Table that is made of another, the rows that delete their key."""
 
 
 class LatestTable:

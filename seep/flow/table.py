@@ -14,7 +14,8 @@ from seep.flow.dataset import Dataset, expressions_of
 from seep.flow.logical import After
 from seep.flow.place import at_place
 from seep.flow.stream import Stream, dropping, renaming
-from seep.flow.table_joins import join_tables, table_of
+from seep.flow.table_groups import GroupedTable
+from seep.flow.table_joins import join_foreign, join_tables, table_of
 from seep.flow.tabled import remade
 from seep.model.arrow import CHANGE
 
@@ -24,7 +25,6 @@ _STREAM_ONLY = (
     "map_batch",
     "union",
     "split",
-    "key_by",
     "event_time",
     "aggregate",
     "window",
@@ -87,12 +87,18 @@ class Table(Dataset):
         with at_place("rename"):
             return self._kept("rename", renaming(self.wire, new))
 
-    def join(self, other: Table, how: str = "inner") -> Table:
-        """One row for each primary key that both Tables have (or one, by ``how``): a Table with this one's keys."""
+    def key_by(self, *columns: str) -> GroupedTable:
+        """The rows in groups of equal values in these columns, for `aggregate`; no columns: one group over all."""
+        with at_place("key_by"):
+            return GroupedTable(self, columns)
+
+    def join(self, other: Table, on: str | None = None, how: str = "inner") -> Table:
+        """One row for each primary key that both Tables have (or one, by ``how``): a Table with this one's keys.
+        ``on``: a column of this Table that names the other's primary key."""
         with at_place("join"):
             if table_of(other, "join").flow is not self.flow:
                 raise Misuse(f"the Tables belong to two flows, {self.flow.name!r} and {other.flow.name!r}")
-            return join_tables(self, other, how)
+            return join_tables(self, other, how) if on is None else join_foreign(self, other, on, how)
 
     def _projected(self, verb: str, given: list[pl.Expr], keep: bool) -> Table:
         # Planned on the visible columns; `change` passes by.

@@ -5,11 +5,19 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
+from operators.foreign_join import ForeignJoin
+from operators.retract import signed_schema
+from operators.table import GONE
 from operators.table_join import TableJoin
 from operators.table_lookup import TableLookup
 from seep.errors import Misuse
+from seep.flow.dataset import known_columns
 from seep.flow.keyed import hint_of, key_of, ready
 from seep.flow.logical import Input, Tap
+from seep.flow.table_groups import retracted
+from seep.flow.tabled import latest, without_mark
 
 if TYPE_CHECKING:
     from seep.flow.stream import Stream
@@ -38,6 +46,30 @@ def join_tables(left: Table, right: Table, how: str) -> Table:
     make = partial(ready, TableJoin, arguments)
     vertex = left._operator("join", make, {"out": schema}, inputs, hint_of("join", left.primary))
     return type(left)(left.flow, Tap(vertex, "out"), schema, left.primary)
+
+
+def join_foreign(left: Table, right: Table, on: str, how: str) -> Table:
+    """By a column of the left that names the right's primary key."""
+    known_columns(left.schema, (on,))
+    if len(right.primary) != 1:
+        raise Misuse(f"on={on!r} is one column, but {right!r} has the key {', '.join(right.primary) or 'of no column'}")
+    arguments = {
+        "keys": (right.primary, on),
+        "inputs": (right.wire, signed_schema(left.schema)),
+        "primary": left.primary,
+        "how": how,
+    }
+    schema = ForeignJoin(**arguments).schema
+    signed = retracted(left, left.schema)
+    inputs = (Input(right.lineage, right.primary, right.wire), Input(signed.lineage, (on,), signed.schema))
+    make = partial(ready, ForeignJoin, arguments)
+    found = left._operator("join", make, {"out": schema, "gone": schema}, inputs, f"by-{on}")
+    # What is gone comes on the first port, so what is there has the last word.
+    answers = tuple(Input(Tap(found, output), left.primary, schema) for output in ("gone", "out"))
+    joined = latest(left, answers, schema, left.primary, pl.col(GONE), "join")
+    for vertex in (signed.lineage.vertex, found):
+        vertex.owner = joined.lineage.vertex
+    return without_mark(joined, "join")
 
 
 def table_of(given: Any, verb: str) -> Table:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
 
 from operators.stateless import Project
-from operators.table import LatestTable
+from operators.table import GONE, LatestTable
 from seep.errors import Misuse
 from seep.flow.keyed import hint_of, key_of, ready
 from seep.flow.logical import After, Input, Stage, Tap
@@ -21,26 +21,28 @@ if TYPE_CHECKING:
     from seep.flow.stream import Stream
     from seep.flow.table import Table
 
-GONE = "__gone"
-"""Marks, on the way to a Table that is made again, the rows that delete their key."""
-
 
 def table(stream: Stream, deleted: pl.Expr | None) -> Table:
     keys = key_of(stream, "table")
     if CHANGE in stream.schema.names:
         raise Misuse(f"the stream has a column {CHANGE!r}, which a Table needs itself; rename it")
-    return latest(stream, stream.lineage, stream.schema, keys, deleted, "table")
+    inputs = (Input(stream.lineage, keys, stream.schema),)
+    return latest(stream, inputs, stream.schema, keys, deleted, "table")
 
 
 def latest(
-    data: Dataset, lineage: Any, schema: pa.Schema, keys: tuple[str, ...], deleted: pl.Expr | None, verb: str
+    data: Dataset,
+    inputs: tuple[Input, ...],
+    schema: pa.Schema,
+    keys: tuple[str, ...],
+    deleted: pl.Expr | None,
+    verb: str,
 ) -> Table:
     from seep.flow.table import Table
 
     arguments = {"keys": keys, "schema": schema, "deleted": deleted}
     out = LatestTable(**arguments).schema
     make = partial(ready, LatestTable, arguments)
-    inputs = (Input(lineage, keys, schema),)
     vertex = data._operator(verb, make, {"out": out}, inputs, hint_of(verb, keys))
     return Table(data.flow, Tap(vertex, "out"), out, keys)
 
@@ -59,9 +61,14 @@ def remade(table: Table, verb: str, predicate: pl.Expr | None) -> Table:
     schema = rows.append(pa.field(GONE, pa.bool_()))
     mark = Project(verb, columns, (gone.alias(GONE),), schema, "fail")
     stage = Stage(table.lineage, mark, verb, place())
-    made = latest(table, After(stage, "out"), schema, table.primary, pl.col(GONE), verb)
-    kept = tuple((name, name) for name in made.wire.names if name != GONE)
-    fields = pa.schema([made.wire.field(name) for name, _ in kept])
-    assert isinstance(made.lineage, Tap)
-    drop = Stage(made.lineage, Project(verb, kept, (), fields), verb, place(), owner=made.lineage.vertex)
-    return type(made)(table.flow, After(drop, "out"), fields, table.primary)
+    inputs = (Input(After(stage, "out"), table.primary, schema),)
+    return without_mark(latest(table, inputs, schema, table.primary, pl.col(GONE), verb), verb)
+
+
+def without_mark(table: Table, verb: str) -> Table:
+    """The Table without the column that said which rows delete their key."""
+    kept = tuple((name, name) for name in table.wire.names if name != GONE)
+    fields = pa.schema([table.wire.field(name) for name, _ in kept])
+    assert isinstance(table.lineage, Tap)
+    drop = Stage(table.lineage, Project(verb, kept, (), fields), verb, place(), owner=table.lineage.vertex)
+    return type(table)(table.flow, After(drop, "out"), fields, table.primary)
