@@ -33,11 +33,7 @@ class LatestTable:
     def __init__(self, keys: Sequence[str], schema: pa.Schema, deleted: pl.Expr | None = None) -> None:
         self._table = KeyedRows(keys, schema)
         self._deleted = deleted
-        if deleted is not None:
-            empty = pa.RecordBatch.from_pylist([], schema=self._table.schema)
-            kind = evaluate(empty, {"deleted": deleted})["deleted"].type
-            if not pa.types.is_boolean(kind):
-                raise Misuse(f"table: deleted= gives a {kind}; it must be true or false")
+        check_deleted(self._table.schema, deleted)
         self._last = np.zeros(0, np.int64)
         self.schema = change_schema(self._table.schema)
 
@@ -111,3 +107,11 @@ class LatestTable:
 
     def statistics(self) -> dict[str, int]:
         return self._table.statistics()
+
+
+def check_deleted(schema: pa.Schema, deleted: pl.Expr | None) -> None:
+    """Refuse an expression that does not say whether a row deletes its key."""
+    if deleted is not None:
+        kind = evaluate(pa.RecordBatch.from_pylist([], schema=schema), {"deleted": deleted})["deleted"].type
+        if not pa.types.is_boolean(kind):
+            raise Misuse(f"table: deleted= gives a {kind}; it must be true or false")

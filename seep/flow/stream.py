@@ -195,18 +195,20 @@ class Stream(Dataset):
                 raise Misuse(f"{window!r} is no window; give tumbling('1m')")
             return windowed.window(self, window, emit, names, self._aggregates(aggregates))
 
-    def table(self, deleted: pl.Expr | None = None) -> Table:
-        """The latest row of each key; a row for which `deleted` holds deletes its key."""
+    def table(self, deleted: pl.Expr | None = None, history: str | timedelta | None = None) -> Table:
+        """The latest row of each key; a row for which `deleted` holds deletes its key. With a ``history`` the latest by
+        event time, and earlier versions are known so far behind the watermark: `join_table(as_of=True)` needs them."""
         with at_place("table"):
             if deleted is not None:
                 condition(self.schema, deleted)
-            return tabled.table(self, deleted)
+            return tabled.table(self, deleted, history)
 
-    def join_table(self, table: Table, how: str = "inner") -> Stream:
-        """Each row with the row that the Table has for its key; ``how="left"`` keeps rows that find none."""
+    def join_table(self, table: Table, how: str = "inner", as_of: bool = False) -> Stream:
+        """Each row with the row that the Table has for its key; ``how="left"`` keeps rows that find none.
+        ``as_of``: with the row that it had at the time of this one, which waits until the watermark has passed it."""
         with at_place("join_table"):
             self._same_flow(table_joins.table_of(table, "join_table"))
-            return table_joins.join_table(self, table, how)
+            return (table_joins.join_as_of if as_of else table_joins.join_table)(self, table, how)
 
     def apply(
         self,

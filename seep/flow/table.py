@@ -16,7 +16,7 @@ from seep.flow.place import at_place
 from seep.flow.stream import Stream, dropping, renaming
 from seep.flow.table_groups import GroupedTable
 from seep.flow.table_joins import join_foreign, join_tables, table_of
-from seep.flow.tabled import remade
+from seep.flow.tabled import Versions, remade
 from seep.model.arrow import CHANGE
 
 _STREAM_ONLY = (
@@ -35,6 +35,9 @@ _STREAM_ONLY = (
 
 class Table(Dataset):
     """One current row for each key; at most one change for each key and epoch."""
+
+    versions: Versions | None = None
+    """Set where `table(history=)` made it."""
 
     @property
     def primary(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from operators.as_of import AsOfLookup
 from operators.foreign_join import ForeignJoin
 from operators.retract import signed_schema
 from operators.table import GONE
@@ -36,6 +37,29 @@ def join_table(stream: Stream, table: Any, how: str) -> Stream:
     make = partial(ready, TableLookup, arguments)
     vertex = stream._operator("join_table", make, {"out": schema}, inputs, hint_of("join_table", keys))
     return Stream(stream.flow, Tap(vertex, "out"), schema, keys, stream.time)
+
+
+def join_as_of(stream: Stream, table: Table, how: str) -> Stream:
+    from seep.flow.stream import Stream
+
+    keys = key_of(stream, "join_table")
+    if table.versions is None:
+        raise Misuse("as_of=True needs the versions of a Table; give it as .table(history='5m') made it")
+    source = table.versions.source
+    timed, column = stream.timed()
+    arguments = {
+        "keys": (table.primary, keys),
+        "inputs": (source.schema, timed.schema),
+        "stream": stream.schema,
+        "time_column": column,
+        "history_us": table.versions.history_us,
+        "how": how,
+    }
+    schemas = AsOfLookup(**arguments).schemas
+    inputs = (source, Input(timed.lineage, keys, timed.schema))
+    make = partial(ready, AsOfLookup, arguments)
+    vertex = stream._operator("join_table", make, schemas, inputs, hint_of("join_table", keys))
+    return Stream(stream.flow, Tap(vertex, "out"), schemas["out"], keys, stream.time)
 
 
 def join_tables(left: Table, right: Table, how: str) -> Table:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
 
+from operators.history import HistoryTable
 from operators.stateless import Project
 from operators.table import GONE, LatestTable
 from seep.errors import Misuse
@@ -15,6 +18,7 @@ from seep.flow.keyed import hint_of, key_of, ready
 from seep.flow.logical import After, Input, Stage, Tap
 from seep.flow.place import place
 from seep.model.arrow import CHANGE, DELETE
+from seep.model.duration import positive_microseconds
 
 if TYPE_CHECKING:
     from seep.flow.dataset import Dataset
@@ -22,12 +26,42 @@ if TYPE_CHECKING:
     from seep.flow.table import Table
 
 
-def table(stream: Stream, deleted: pl.Expr | None) -> Table:
+def table(stream: Stream, deleted: pl.Expr | None, history: str | timedelta | None) -> Table:
     keys = key_of(stream, "table")
     if CHANGE in stream.schema.names:
         raise Misuse(f"the stream has a column {CHANGE!r}, which a Table needs itself; rename it")
+    if history is not None:
+        return by_event_time(stream, keys, deleted, positive_microseconds(history))
     inputs = (Input(stream.lineage, keys, stream.schema),)
     return latest(stream, inputs, stream.schema, keys, deleted, "table")
+
+
+@dataclass(frozen=True)
+class Versions:
+    """Every version of a Table's rows, on their way to an as-of join."""
+
+    source: Input
+    history_us: int
+
+
+def by_event_time(stream: Stream, keys: tuple[str, ...], deleted: pl.Expr | None, history_us: int) -> Table:
+    from seep.flow.table import Table
+
+    timed, column = stream.timed()
+    arguments = {
+        "keys": keys,
+        "rows": stream.schema,
+        "time_column": column,
+        "history_us": history_us,
+        "deleted": deleted,
+    }
+    schemas = HistoryTable(**arguments).schemas
+    inputs = (Input(timed.lineage, keys, timed.schema),)
+    make = partial(ready, HistoryTable, arguments)
+    vertex = stream._operator("table", make, schemas, inputs, hint_of("table", keys))
+    made = Table(stream.flow, Tap(vertex, "out"), schemas["out"], keys)
+    made.versions = Versions(Input(Tap(vertex, "versions"), keys, schemas["versions"]), history_us)
+    return made
 
 
 def latest(
