@@ -46,7 +46,7 @@ class AsOfLookup:
             raise Misuse(f"how={how!r}; choose 'inner' or 'left'")
         rows = pa.schema([field for field in inputs[0] if field.name not in (AT, GONE)])
         self._pairing = pair(stream, keys[1], rows, keys[0])
-        self._stream_keys = list(keys[1])
+        self._table_keys, self._stream_keys = list(keys[0]), list(keys[1])
         self._time = time_column
         self._history_us = history_us
         self._inner = how == "inner"
@@ -59,6 +59,11 @@ class AsOfLookup:
     @property
     def schemas(self) -> Mapping[str, pa.Schema]:
         return {"out": self.schema, "late": self._late, "errors": DEAD_LETTERS}
+
+    @property
+    def ports(self) -> list[tuple[Sequence[str], pa.Schema]]:
+        """What comes on each port, and by which key."""
+        return [(self._table_keys, self._versions.schema), (self._stream_keys, self._late)]
 
     def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
         versions = [batch.record for port, batch in inputs if port == 0 and batch.rows]

@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from operators.changes import change_schema
 from operators.index import Slots
 from operators.kept import columns_of, nulls
 from operators.keyed_rows import KeyedRows
 from operators.members import Members
 from operators.pairing import pair, without_nulls
-from operators.retract import SIGN
+from operators.retract import SIGN, signed_schema
 from operators.table import GONE
 from operators.table_lookup import deletions
 from seep.errors import Misuse
@@ -54,6 +55,14 @@ class ForeignJoin:
     @property
     def schemas(self) -> Mapping[str, pa.Schema]:
         return {"out": self.schema, "gone": self.schema}
+
+    @property
+    def ports(self) -> list[tuple[Sequence[str], pa.Schema]]:
+        """What comes on each port, and by which key."""
+        return [
+            (self._right.keys, change_schema(self._right.schema)),
+            ([self._foreign], signed_schema(self._left.schema)),
+        ]
 
     def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
         changes, rows = ([batch for port, batch in inputs if port == side and batch.rows] for side in (0, 1))

@@ -47,12 +47,14 @@ class HistoryTable:
         self,
         keys: Sequence[str],
         rows: pa.Schema,
+        inputs: pa.Schema,
         time_column: str,
         history_us: int,
         deleted: pl.Expr | None = None,
     ) -> None:
-        """``rows``: the columns of the Table; the time column may be another one."""
+        """``rows``: the columns of the Table; ``inputs``: those and, if it is another one, the time column."""
         self._rows = physical(rows)
+        self._input = physical(inputs)
         self._deleted = deleted
         check_deleted(self._rows, deleted)
         self._time = time_column
@@ -67,6 +69,11 @@ class HistoryTable:
     @property
     def schemas(self) -> Mapping[str, pa.Schema]:
         return {"out": self.schema, "versions": self._table.schema, "errors": DEAD_LETTERS}
+
+    @property
+    def ports(self) -> list[tuple[Sequence[str], pa.Schema]]:
+        """What comes on each port, and by which key."""
+        return [(self._table.keys, self._input)]
 
     def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
         batches = [batch for _, batch in inputs if batch.rows]

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from operators.changes import differ
+from operators.changes import change_schema, differ
 from operators.keyed_rows import KeyedRows
 from operators.table_lookup import deletions
 from seep.model.arrow import ArrowBatch, ArrowState
@@ -37,6 +37,11 @@ class Retract:
     @property
     def schemas(self) -> Mapping[str, pa.Schema]:
         return {"out": self.schema}
+
+    @property
+    def ports(self) -> list[tuple[Sequence[str], pa.Schema]]:
+        """What comes on each port, and by which key."""
+        return [(self._table.keys, change_schema(self._table.schema))]
 
     def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
         records = [batch.record for _, batch in inputs if batch.rows]

@@ -19,9 +19,10 @@ from operators.groups import TABLE, Groups
 from operators.index import Slots
 from operators.members import Members
 from operators.memory import Memory
-from operators.retract import SIGN
+from operators.retract import SIGN, signed_schema
 from seep.model.arrow import ArrowBatch, ArrowState
 from seep.model.epoch import Moment
+from seep.model.schema import physical
 
 ROWS = "__members"
 """The aggregate that says whether a group has any row left."""
@@ -40,11 +41,17 @@ class TableAggregate:
         self._scratch = Memory(rows, {**aggregates, ROWS: count()})
         exact = all(type(accumulator) in _EXACT for accumulator in self._groups.accumulators.values())
         self._members = None if exact else Members(keys, primary, rows, self._groups.index)
+        self._signed = signed_schema(physical(rows))
         self.schema = change_schema(pa.schema([*self._groups.key_fields, *self._groups.fields[:-1]]))
 
     @property
     def schemas(self) -> Mapping[str, pa.Schema]:
         return {"out": self.schema}
+
+    @property
+    def ports(self) -> list[tuple[Sequence[str], pa.Schema]]:
+        """What comes on each port, and by which key."""
+        return [(self._groups.names, self._signed)]
 
     def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
         records = [batch.record for _, batch in inputs if batch.rows]

@@ -54,6 +54,11 @@ class TableJoin:
     def schemas(self) -> Mapping[str, pa.Schema]:
         return {"out": self.schema}
 
+    @property
+    def ports(self) -> list[tuple[Sequence[str], pa.Schema]]:
+        """What comes on each port, and by which key."""
+        return [(keys, change_schema(kept.schema)) for keys, kept in zip(self._keys, self._kept, strict=True)]
+
     def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
         given = [[batch.record for port, batch in inputs if port == side and batch.rows] for side in (0, 1)]
         records = [pa.concat_batches(records) if records else None for records in given]

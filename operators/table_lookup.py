@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from operators.changes import change_schema
 from operators.kept import columns_of
 from operators.keyed_rows import KeyedRows
 from operators.pairing import pair, without_nulls
@@ -42,6 +43,11 @@ class TableLookup:
     @property
     def schemas(self) -> Mapping[str, pa.Schema]:
         return {"out": self.schema}
+
+    @property
+    def ports(self) -> list[tuple[Sequence[str], pa.Schema]]:
+        """What comes on each port, and by which key."""
+        return [(self._table.keys, change_schema(self._table.schema)), (self._stream_keys, self._pairing.left)]
 
     def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
         changes = [batch.record for port, batch in inputs if port == 0 and batch.rows]

@@ -30,12 +30,14 @@ _STREAM_ONLY = (
     "window",
     "table",
     "apply",
+    "join_table",
 )
 
 
 class Table(Dataset):
     """One current row for each key; at most one change for each key and epoch."""
 
+    stream_only = _STREAM_ONLY
     versions: Versions | None = None
     """Set where `table(history=)` made it."""
 

@@ -14,8 +14,9 @@ from operators.retract import Retract
 from operators.table_aggregate import TableAggregate
 from seep.errors import Misuse
 from seep.flow.keyed import hint_of, ready, refuse_clash
-from seep.flow.logical import Input, Tap
+from seep.flow.logical import Input, Tap, Vertex
 from seep.flow.place import at_place
+from seep.model.arrow import CHANGE
 from seep.model.keyspace import check_keys
 
 if TYPE_CHECKING:
@@ -49,20 +50,25 @@ class GroupedTable:
             if isinstance(spec.column, pl.Expr):
                 refuse_neighbours(spec.column, table.schema)
         rows = _read(table, self._keys, aggregates)
-        arguments = {"keys": self._keys, "primary": table.primary, "rows": rows, "aggregates": aggregates}
+        arguments: dict[str, Any] = {
+            "keys": self._keys,
+            "primary": table.primary,
+            "rows": rows,
+            "aggregates": aggregates,
+        }
         schema = TableAggregate(**arguments).schema
         signed = retracted(table, rows)
-        inputs = (Input(signed.lineage, self._keys, signed.schema),)
+        inputs = (Input(Tap(signed, "out"), self._keys, signed.outputs["out"]),)
         make = partial(ready, TableAggregate, arguments)
         hint = hint_of("aggregate", self._keys)
-        vertex = table._operator("aggregate", make, {"out": schema}, inputs, hint)
-        signed.lineage.vertex.owner = vertex
-        return type(table)(table.flow, Tap(vertex, "out"), schema, self._keys)
+        signed.owner = table._operator("aggregate", make, {"out": schema}, inputs, hint)
+        return type(table)(table.flow, Tap(signed.owner, "out"), schema, self._keys)
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(
-            f"a Table behind key_by has no {name!r}, only aggregate(..); for a Stream's verbs take .changes() first"
-        )
+        if name in self._table.stream_only or hasattr(type(self._table), name):
+            with at_place(name):
+                raise Misuse(f"a Table behind key_by has aggregate(..) only; for {name} take .changes().{name}(..)")
+        raise AttributeError(f"a Table behind key_by has no {name!r}")
 
 
 def _read(table: Table, keys: tuple[str, ...], aggregates: dict[str, Spec]) -> pa.Schema:
@@ -78,10 +84,9 @@ def _read(table: Table, keys: tuple[str, ...], aggregates: dict[str, Spec]) -> p
     return pa.schema([field for field in table.schema if field.name in names])
 
 
-def retracted(table: Table, rows: pa.Schema) -> Input:
+def retracted(table: Table, rows: pa.Schema) -> Vertex:
     """The Table as signed rows of these columns (`operators.retract`)."""
     schema = Retract(table.primary, rows).schema
     make = partial(ready, Retract, {"keys": table.primary, "rows": rows})
-    inputs = (Input(table.lineage, table.primary, pa.schema([*rows, table.wire.field(len(table.wire) - 1)])),)
-    vertex = table._operator("retract", make, {"out": schema}, inputs, "rows")
-    return Input(Tap(vertex, "out"), None, schema)
+    inputs = (Input(table.lineage, table.primary, pa.schema([*rows, table.wire.field(CHANGE)])),)
+    return table._operator("retract", make, {"out": schema}, inputs, "rows")

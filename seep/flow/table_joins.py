@@ -30,7 +30,7 @@ def join_table(stream: Stream, table: Any, how: str) -> Stream:
 
     keys = key_of(stream, "join_table")
     right = table_of(table, "join_table")
-    arguments = {"keys": (right.primary, keys), "inputs": (right.wire, stream.schema), "how": how}
+    arguments: dict[str, Any] = {"keys": (right.primary, keys), "inputs": (right.wire, stream.schema), "how": how}
     schema = TableLookup(**arguments).schema
     # The Table is port 0; what comes on the others, however many there are behind a union, is the stream.
     inputs = (Input(right.lineage, right.primary, right.wire), Input(stream.lineage, keys, stream.schema))
@@ -47,7 +47,7 @@ def join_as_of(stream: Stream, table: Table, how: str) -> Stream:
         raise Misuse("as_of=True needs the versions of a Table; give it as .table(history='5m') made it")
     source = table.versions.source
     timed, column = stream.timed()
-    arguments = {
+    arguments: dict[str, Any] = {
         "keys": (table.primary, keys),
         "inputs": (source.schema, timed.schema),
         "stream": stream.schema,
@@ -64,7 +64,7 @@ def join_as_of(stream: Stream, table: Table, how: str) -> Stream:
 
 def join_tables(left: Table, right: Table, how: str) -> Table:
     """On equal primary keys."""
-    arguments = {"keys": (left.primary, right.primary), "inputs": (left.wire, right.wire), "how": how}
+    arguments: dict[str, Any] = {"keys": (left.primary, right.primary), "inputs": (left.wire, right.wire), "how": how}
     schema = TableJoin(**arguments).schema
     inputs = tuple(Input(table.lineage, table.primary, table.wire) for table in (left, right))
     make = partial(ready, TableJoin, arguments)
@@ -77,7 +77,7 @@ def join_foreign(left: Table, right: Table, on: str, how: str) -> Table:
     known_columns(left.schema, (on,))
     if len(right.primary) != 1:
         raise Misuse(f"on={on!r} is one column, but {right!r} has the key {', '.join(right.primary) or 'of no column'}")
-    arguments = {
+    arguments: dict[str, Any] = {
         "keys": (right.primary, on),
         "inputs": (right.wire, signed_schema(left.schema)),
         "primary": left.primary,
@@ -85,14 +85,14 @@ def join_foreign(left: Table, right: Table, on: str, how: str) -> Table:
     }
     schema = ForeignJoin(**arguments).schema
     signed = retracted(left, left.schema)
-    inputs = (Input(right.lineage, right.primary, right.wire), Input(signed.lineage, (on,), signed.schema))
+    inputs = (Input(right.lineage, right.primary, right.wire), Input(Tap(signed, "out"), (on,), signed.outputs["out"]))
     make = partial(ready, ForeignJoin, arguments)
     found = left._operator("join", make, {"out": schema, "gone": schema}, inputs, f"by-{on}")
     # What is gone comes on the first port, so what is there has the last word.
     answers = tuple(Input(Tap(found, output), left.primary, schema) for output in ("gone", "out"))
     joined = latest(left, answers, schema, left.primary, pl.col(GONE), "join")
-    for vertex in (signed.lineage.vertex, found):
-        vertex.owner = joined.lineage.vertex
+    assert isinstance(joined.lineage, Tap)
+    signed.owner = found.owner = joined.lineage.vertex
     return without_mark(joined, "join")
 
 

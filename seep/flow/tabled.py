@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pyarrow as pa
@@ -48,9 +48,10 @@ def by_event_time(stream: Stream, keys: tuple[str, ...], deleted: pl.Expr | None
     from seep.flow.table import Table
 
     timed, column = stream.timed()
-    arguments = {
+    arguments: dict[str, Any] = {
         "keys": keys,
         "rows": stream.schema,
+        "inputs": timed.schema,
         "time_column": column,
         "history_us": history_us,
         "deleted": deleted,

@@ -80,7 +80,10 @@ def pipeline(run: Run, plan: Plan, how: str) -> None:
         moment = Moment(epoch, epoch, before, announced)
         versions = batch_of(changed, RATES, ["name"])
         table = run.take(
-            "table", lambda: HistoryTable(["name"], RATES, "at", HISTORY_US, pl.col("rate") == 0), moment, versions
+            "table",
+            lambda: HistoryTable(["name"], RATES, RATES, "at", HISTORY_US, pl.col("rate") == 0),
+            moment,
+            versions,
         )
         stream = batch_of(fed, ORDERS, ["currency"])
         outputs = run.take(
