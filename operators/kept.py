@@ -8,6 +8,7 @@ it changes, and reading costs what is read.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,8 @@ from operators.index import Slots
 
 _FEW_ROWS = 64
 """Below this no rewriting is worth the while."""
+CHUNK_BYTES = 256 << 20
+"""A chunk that would be longer is not made: Arrow's texts end at 2 GB."""
 
 
 class KeptRows:
@@ -80,9 +83,12 @@ class KeptRows:
         start = self._held
         self._held += rows.num_rows
         late: list[pa.RecordBatch] = [rows]
-        size = rows.num_rows
+        size, size_bytes = rows.num_rows, rows.nbytes
         while self._chunks and self._chunks[-1].num_rows < 2 * size:
             size += self._chunks[-1].num_rows
+            size_bytes += self._chunks[-1].nbytes
+            if size_bytes > CHUNK_BYTES:
+                break
             start = self._starts.pop()
             late.append(self._chunks.pop())
         self._chunks.append(pa.concat_batches(late[::-1]) if len(late) > 1 else rows)
@@ -95,7 +101,9 @@ class KeptRows:
 
     def _rewrite(self) -> None:
         live = np.flatnonzero(self._places >= 0)
-        self._chunks, self._starts = [self.take(live)], [0]
+        parts = np.array_split(live, 1 + self.size_bytes // CHUNK_BYTES)
+        self._chunks = [self.take(part) for part in parts if len(part)]
+        self._starts = [0, *accumulate(chunk.num_rows for chunk in self._chunks)][:-1]
         self._places[live] = np.arange(len(live))
         self._held = len(live)
 
