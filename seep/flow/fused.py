@@ -196,7 +196,7 @@ class LogicPlan:
         if any(isinstance(s.column, pl.Expr) for s in given.get("aggregates", {}).values()):
             return
         if "schema" not in given:
-            kind = self.head.args[0] if given else None
+            kind = self.head.args[0] if isinstance(self.head, partial) else None
             if isinstance(kind, type) and hasattr(kind, "ports") and given.get("deleted") is None:
                 _rehearse(self.head(self.name, self.ports))
             return

@@ -39,7 +39,7 @@ class Table(Dataset):
 
     stream_only = _STREAM_ONLY
     versions: Versions | None = None
-    """Set where `table(history=)` made it."""
+    """Set where `table(history=)` made it, and behind verbs that keep a Table one."""
 
     @property
     def primary(self) -> tuple[str, ...]:
@@ -118,6 +118,8 @@ class Table(Dataset):
         table = Table(self.flow, self._stage(verb, step), step.schema, keys)
         if keys is None or CHANGE not in table.wire.names:
             raise Misuse(f"a Table keeps its key columns unchanged: {', '.join(self.primary)}; else take .changes()")
+        if self.versions is not None:
+            table.versions = self.versions.projected(verb, step, keys)
         return table
 
     def _only_adds(self, wider: Table) -> bool:

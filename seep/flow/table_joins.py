@@ -25,15 +25,14 @@ if TYPE_CHECKING:
     from seep.flow.table import Table
 
 
-def join_table(stream: Stream, table: Any, how: str) -> Stream:
+def join_table(stream: Stream, table: Table, how: str) -> Stream:
     from seep.flow.stream import Stream
 
     keys = key_of(stream, "join_table")
-    right = table_of(table, "join_table")
-    arguments: dict[str, Any] = {"keys": (right.primary, keys), "inputs": (right.wire, stream.schema), "how": how}
+    arguments: dict[str, Any] = {"keys": (table.primary, keys), "inputs": (table.wire, stream.schema), "how": how}
     schema = TableLookup(**arguments).schema
     # The Table is port 0; what comes on the others, however many there are behind a union, is the stream.
-    inputs = (Input(right.lineage, right.primary, right.wire), Input(stream.lineage, keys, stream.schema))
+    inputs = (Input(table.lineage, table.primary, table.wire), Input(stream.lineage, keys, stream.schema))
     make = partial(ready, TableLookup, arguments)
     vertex = stream._operator("join_table", make, {"out": schema}, inputs, hint_of("join_table", keys))
     return Stream(stream.flow, Tap(vertex, "out"), schema, keys, stream.time)
@@ -44,7 +43,7 @@ def join_as_of(stream: Stream, table: Table, how: str) -> Stream:
 
     keys = key_of(stream, "join_table")
     if table.versions is None:
-        raise Misuse("as_of=True needs the versions of a Table; give it as .table(history='5m') made it")
+        raise Misuse("as_of=True needs the versions of a Table; make it by .table(history='5m')")
     source = table.versions.source
     timed, column = stream.timed()
     arguments: dict[str, Any] = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pyarrow as pa
 
-from operators.history import HistoryTable
+from operators.history import AT, HistoryTable
 from operators.stateless import Project
 from operators.table import GONE, LatestTable
 from seep.errors import Misuse
@@ -42,6 +42,27 @@ class Versions:
 
     source: Input
     history_us: int
+
+    def projected(self, verb: str, step: Project, keys: tuple[str, ...]) -> Versions:
+        """Of the Table behind this step, which is made for its changes."""
+        hidden = [self.source.schema.field(name) for name in (AT, GONE)]
+        columns = (
+            *(pair for pair in step.columns if pair[0] != CHANGE),
+            *((field.name, field.name) for field in hidden),
+        )
+        schema = pa.schema([*(field for field in step.schema if field.name != CHANGE), *hidden])
+        return self._behind(Project(verb, columns, step.computed, schema, "fail"), keys)
+
+    def filtered(self, verb: str, predicate: pl.Expr) -> Versions:
+        """A version that the predicate refuses is one without a row."""
+        schema = self.source.schema
+        columns = tuple((name, None if name == GONE else name) for name in schema.names)
+        gone = (pl.col(GONE) | ~predicate.fill_null(False)).alias(GONE)
+        return self._behind(Project(verb, columns, (gone,), schema, "fail"), self.source.keys)
+
+    def _behind(self, step: Project, keys: tuple[str, ...] | None) -> Versions:
+        stage = Stage(self.source.lineage, step, step.name, place())
+        return Versions(Input(After(stage, "out"), keys, step.schema), self.history_us)
 
 
 def by_event_time(stream: Stream, keys: tuple[str, ...], deleted: pl.Expr | None, history_us: int) -> Table:
@@ -97,7 +118,10 @@ def remade(table: Table, verb: str, predicate: pl.Expr | None) -> Table:
     mark = Project(verb, columns, (gone.alias(GONE),), schema, "fail")
     stage = Stage(table.lineage, mark, verb, place())
     inputs = (Input(After(stage, "out"), table.primary, schema),)
-    return without_mark(latest(table, inputs, schema, table.primary, pl.col(GONE), verb), verb)
+    made = without_mark(latest(table, inputs, schema, table.primary, pl.col(GONE), verb), verb)
+    if table.versions is not None:
+        made.versions = table.versions if predicate is None else table.versions.filtered(verb, predicate)
+    return made
 
 
 def without_mark(table: Table, verb: str) -> Table:

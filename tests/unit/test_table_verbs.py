@@ -250,6 +250,16 @@ def test_as_of_reads_times_of_any_unit(run: Run) -> None:
     assert everywhere(run, flow, "table") == [{"c": "eur", "rate": 4, "ms": 4000}]
 
 
+def test_versions_follow_the_verbs_that_keep_a_table(run: Run) -> None:
+    flow = seep.Flow("test")
+    rates = source(flow, "rates", RATES, None, time="at", lateness="1m").key_by("currency").table(history="1m")
+    orders = source(flow, "orders", [{"c": "eur", "at": at(s)} for s in (1, 6, 11, 30)], None, time="at")
+    chosen = rates.with_columns(half=pl.col("rate") / 2).filter(pl.col("rate") != 11).drop("at").rename(r="rate")
+    orders.key_by("c").join_table(chosen.select("currency", "half", "r"), how="left", as_of=True).collect("out")
+    assert [(row["half"], row["r"]) for row in everywhere(run, flow)] == [(5, 10), (None, None), (6, 12), (6.5, 13)]
+    assert run(flow)["out"].column_names == ["c", "at", "half", "r"]
+
+
 def test_rows_older_than_the_history_are_late() -> None:
     flow = seep.Flow("test")
     rates = source(flow, "rates", RATES, time="at").key_by("currency").table(history="10s")
