@@ -177,7 +177,8 @@ def usable(batch: ArrowBatch, time_column: str, tally: Tally) -> tuple[ArrowBatc
 
 def times_of(column: pa.Array) -> npt.NDArray[np.int64]:
     """Event times in µs; 0 for a null."""
-    return np.asarray(column.cast(pa.int64()).fill_null(0).to_numpy())
+    # A copy: a view of Arrow's memory cannot be written to, which is another type to compiled loops.
+    return np.array(column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
 
 
 def flags(column: pa.Array) -> npt.NDArray[np.bool_]:

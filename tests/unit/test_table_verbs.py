@@ -12,9 +12,13 @@ import pyarrow as pa
 import pytest
 
 import seep
+from operators.changes import change_schema
+from operators.foreign_join import ForeignJoin
 from operators.kept import KeptRows
-from operators.retract import Retract
+from operators.retract import Retract, signed_schema
 from operators.table_aggregate import TableAggregate
+from operators.table_join import TableJoin
+from operators.table_lookup import TableLookup
 from seep.flow.check import check
 from seep.flow.compile import compile_flow, name_vertices
 from seep.model.arrow import ArrowBatch
@@ -387,3 +391,33 @@ def test_operators_on_tables_are_warmed() -> None:
     for node in compile_flow(flow).nodes.values():
         if node.kind == "operator":
             node.make.warm()
+
+
+ROWS = pa.schema({"k": pa.int64(), "f": pa.int64(), "v": pa.int64()})
+WIRE = change_schema(ROWS)
+HEADS: dict[str, Callable[[], Any]] = {
+    "lookup": lambda: TableLookup((["k"], ["k"]), (WIRE, ROWS)),
+    "join": lambda: TableJoin((["k"], ["k"]), (WIRE, WIRE), "full"),
+    "foreign": lambda: ForeignJoin((["k"], "f"), (WIRE, signed_schema(ROWS)), ["k"]),
+    "retract": lambda: Retract(["k"], ROWS),
+    "aggregate": lambda: TableAggregate(["f"], ["k"], ROWS, {"most": seep.maximum("v")}),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_an_increment_holds_only_what_changed(name: str) -> None:
+    head = HEADS[name]()
+
+    def feed(numbers: range, epoch: int) -> None:
+        rows = [{"k": i, "f": i, "v": epoch, "change": "insert", "__sign": 1} for i in numbers]
+        batches = [
+            ArrowBatch(record := pa.RecordBatch.from_pylist(rows, schema=schema), buckets_of(record, keys))
+            for keys, schema in head.ports
+        ]
+        head.take(Moment(epoch, 0, 0, 0), list(enumerate(batches)))
+
+    feed(range(1000), 1)
+    assert {table.num_rows for table in head.snapshot(True).tables.values()} == {1000}
+    feed(range(3), 2)
+    assert {table.num_rows for table in head.snapshot(False).tables.values()} == {3}
+    assert {table.num_rows for table in head.snapshot(False).tables.values()} == {0}
