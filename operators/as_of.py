@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from operators.history import AT, COUNTERS, times_of, usable
-from operators.kept import columns_of
+from operators.kept_rows import columns_of
 from operators.pairing import pair, without_nulls
 from operators.step import DEAD_LETTERS
 from operators.table import GONE

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from operators.changes import change_schema
 from operators.index import Slots
-from operators.kept import columns_of, nulls
+from operators.kept_rows import columns_of, nulls
 from operators.keyed_rows import KeyedRows
 from operators.members import Members
 from operators.pairing import pair, without_nulls

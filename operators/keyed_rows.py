@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from operators.index import Found, KeyIndex, Slots, split_deleted, state_table
-from operators.kept import KeptRows, columns_of, loaded_rows, saved_columns
+from operators.kept_rows import KeptRows, columns_of, loaded_rows, saved_columns
 from seep.model.arrow import KEY
 from seep.model.keyspace import check_keys
 from seep.model.schema import physical

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from operators.changes import change_schema, changed_rows
 from operators.index import KeyIndex, Slots, split_deleted, state_table
-from operators.kept import KeptRows, columns_of, loaded_rows, saved_columns
+from operators.kept_rows import KeptRows, columns_of, loaded_rows, saved_columns
 from operators.pairing import pair, without_nulls
 from operators.table_lookup import deletions
 from seep.errors import Misuse

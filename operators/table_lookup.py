@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from operators.changes import change_schema
-from operators.kept import columns_of
+from operators.kept_rows import columns_of
 from operators.keyed_rows import KeyedRows
 from operators.pairing import pair, without_nulls
 from seep.errors import Misuse

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from operators.index import KeyIndex, Slots, grown, split_deleted, state_table
-from operators.kept import KeptRows, columns_of, loaded_rows, saved_columns
+from operators.kept_rows import KeptRows, columns_of, loaded_rows, saved_columns
 from operators.kernels.versions import enter, outdated, take_out, valid_at
 from operators.table import GONE
 from seep.model.arrow import KEY

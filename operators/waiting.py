@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from operators.index import KeyIndex, Slots, split_deleted, state_table
-from operators.kept import KeptRows, loaded_rows, saved_columns
+from operators.kept_rows import KeptRows, loaded_rows, saved_columns
 from seep.model.arrow import BUCKET, KEY, ArrowBatch
 from seep.model.ids import FOREVER
 from seep.model.schema import physical

@@ -14,7 +14,7 @@ import pytest
 import seep
 from operators.changes import change_schema
 from operators.foreign_join import ForeignJoin
-from operators.kept import KeptRows
+from operators.kept_rows import KeptRows
 from operators.retract import Retract, signed_schema
 from operators.table_aggregate import TableAggregate
 from operators.table_join import TableJoin
@@ -359,7 +359,7 @@ def test_a_second_collision_is_refused() -> None:
 @pytest.mark.parametrize("limit", [None, 500])
 def test_kept_rows_against_a_dict(limit: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     if limit is not None:
-        monkeypatch.setattr("operators.kept.CHUNK_BYTES", limit)
+        monkeypatch.setattr("operators.kept_rows.CHUNK_BYTES", limit)
     schema = pa.schema({"n": pa.int64(), "t": pa.string()})
     kept, wanted, random = KeptRows(schema, 8), dict[int, int](), np.random.default_rng(7)
     kept.grow(300)
