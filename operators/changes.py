@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,3 +31,28 @@ def change_schema(schema: pa.Schema) -> pa.Schema:
 def change_column(kinds: Any) -> pa.Array:
     """The column `change` from an array of INSERTED, UPDATED, DELETED."""
     return _WORDS.take(pa.array(kinds))
+
+
+class Changes(NamedTuple):
+    """The changes between what was and what is."""
+
+    rows: npt.NDArray[np.int64]
+    """Which of the rows have changed, ascending."""
+    columns: list[pa.Array]
+    """Their values, of a deleted row the old ones; the last column is `change`."""
+
+
+def changed_rows(
+    was: npt.NDArray[np.bool_], before: Sequence[pa.Array], is_there: npt.NDArray[np.bool_], after: Sequence[pa.Array]
+) -> Changes:
+    """``was`` and ``is_there``: which rows existed before, and exist now; where not, the columns mean nothing."""
+    differs = was != is_there
+    both = np.flatnonzero(was & is_there)
+    if len(both):
+        chosen = pa.array(both)
+        differs[both] = differ([a.take(chosen) for a in before], [a.take(chosen) for a in after], len(both))
+    rows = np.flatnonzero(differs)
+    kinds = np.where(is_there[rows], np.where(was[rows], UPDATED, INSERTED), DELETED)
+    source = pa.array(np.where(is_there[rows], rows + len(was), rows))
+    columns = [pa.concat_arrays([old, new]).take(source) for old, new in zip(before, after, strict=True)]
+    return Changes(rows, [*columns, change_column(kinds)])

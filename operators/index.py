@@ -135,6 +135,18 @@ class KeyIndex:
         self._move_on(_MOVED_AT_ONCE * len(slots))
         return missing
 
+    def look(self, columns: Sequence[pa.Array], rows: int) -> Slots:
+        """The slot of each row, -1 where its key has none; nothing is made, and nothing counts as changed."""
+        slots = np.empty(rows, np.int64)
+        where = (self._table, self._arena, self._entries, self._starts)
+        if len(columns) == 1 and (shape := column_of(columns[0])).width < 0:
+            text = (shape.starts, shape.values, np.uint64(shape.tag << 56), shape.validity, shape.bit, _NO_TIMES)
+            lookup.look_up_text(*text, *where, self.times, slots)
+        else:
+            form = encode(columns, rows)
+            lookup.look_up(form.offsets, form.words, _NO_TIMES, *where, self._lengths, self.times, slots)
+        return slots
+
     def _make_room(self, words: int) -> None:
         counters = self._counters
         self._make_words(words)
@@ -250,11 +262,12 @@ class KeyIndex:
         self._saved[found.touched] = True
         return found
 
-    def forget(self, keys: pa.Array) -> None:
-        """Drop saved entries that a later increment deletes."""
+    def forget(self, keys: pa.Array) -> Slots:
+        """Drop saved entries that a later increment deletes; the slots that they had."""
         found = self.restore(keys)
         self._saved[found.touched] = False
         self.remove(found.touched)
+        return found.touched
 
 
 def _seek(form: Rows, times: Any, where: tuple[Any, Any, Any, Any, Any], table: Any, slots: Slots) -> int:

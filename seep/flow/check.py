@@ -91,7 +91,7 @@ def _warnings(flow: Flow) -> Iterator[str]:
     for vertex in flow.vertices:
         if vertex.kind != "sink" and vertex not in useful:
             yield f"{vertex.place}: no sink is reached from the {vertex.verb} {names[vertex]!r}"
-        if vertex.stateful and vertex.name is None:
+        if vertex.stateful and vertex.name is None and vertex.owner is None:
             yield (
                 f"{vertex.place}: the {vertex.verb} {names[vertex]!r} has state and no name of its own; "
                 "give it .named(..), so that its state is found again when the flow changes"

@@ -78,12 +78,13 @@ def name_vertices(flow: Flow) -> dict[Vertex, str]:
     """Given names, and for the others verb-keys: ``window-store``, then ``window-store-2``."""
     names = {vertex: vertex.name for vertex in flow.vertices if vertex.name is not None}
     taken = set(names.values())
-    for vertex in flow.vertices:
+    for vertex in sorted(flow.vertices, key=lambda vertex: vertex.owner is not None):
         if vertex not in names:
-            name, number = vertex.hint, 1
+            hint = vertex.hint if vertex.owner is None else f"{names[vertex.owner]}-{vertex.hint}"
+            name, number = hint, 1
             while name in taken:
                 number += 1
-                name = f"{vertex.hint}-{number}"
+                name = f"{hint}-{number}"
             names[vertex] = name
             taken.add(name)
     return names

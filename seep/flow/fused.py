@@ -17,10 +17,11 @@ import polars as pl
 import pyarrow as pa
 
 from operators.combine import Combine, Combiner, worth_folding
+from operators.retract import SIGN
 from operators.step import DEAD_LETTERS, Failure, Site, Step, dead_letters
 from operators.tally import Tally
 from seep.flow.grouping import Directed, Grouping
-from seep.model.arrow import ArrowBatch, ArrowState
+from seep.model.arrow import CHANGE, DELETE, ArrowBatch, ArrowState
 from seep.model.epoch import Moment
 from seep.model.ids import BEGINNING, FOREVER, KeyRange
 from seep.model.keyspace import buckets_of
@@ -200,12 +201,19 @@ class LogicPlan:
         Users' code is never run for this, nor Polars, whose threads would make a fork of this process unsafe.
         """
         given = self.head.args[1] if isinstance(self.head, partial) else {}
+        if any(spec.foreign for spec in given.get("aggregates", {}).values()):
+            return
+        if "function" in given or any(isinstance(one, pl.Expr) for one in given.get("by", ())):
+            return
+        kind = self.head.args[0] if isinstance(self.head, partial) else None
+        if isinstance(kind, type) and hasattr(kind, "ports"):
+            if given.get("deleted") is None:
+                _rehearse(self.head(self.name, self.ports))
+            return
         if "left" in given and "right" in given:
             self._warm_join(given["left"], given["right"])
             return
-        if "schema" not in given or any(spec.foreign for spec in given.get("aggregates", {}).values()):
-            return
-        if "function" in given or any(isinstance(one, pl.Expr) for one in given.get("by", ())):
+        if "schema" not in given:
             return
         head, record = self.head(self.name, self.ports), _two_rows(physical(given["schema"]))
         batch = ArrowBatch(record, buckets_of(record, given.get("keys", ())))
@@ -236,6 +244,22 @@ class LogicPlan:
                 output.digest()
             head.load(head.snapshot(True))
             head.snapshot(False)
+
+
+def _rehearse(head: Any) -> None:
+    """The same for an operator on Tables, which says what comes on its ports: rows come, go, and come again."""
+    for epoch, watermark, goes in ((1, BEGINNING, False), (2, BEGINNING, True), (3, FOREVER, False)):
+        inputs = []
+        for port, (keys, schema) in enumerate(head.ports):
+            record = _two_rows(schema)
+            for name, value in ((CHANGE, DELETE), (SIGN, -1)):
+                at = schema.get_field_index(name)
+                if goes and at >= 0:
+                    record = record.set_column(at, schema.field(at), pa.array([value] * 2, schema.field(at).type))
+            inputs.append((port, ArrowBatch(record, buckets_of(record, keys))))
+        for output in head.take(Moment(epoch, 0, BEGINNING, watermark), inputs).values():
+            output.digest()
+        head.load(head.snapshot(epoch == 1))
 
 
 def _two_rows(schema: pa.Schema) -> pa.RecordBatch:

@@ -55,6 +55,8 @@ class Vertex:
     hint: str = ""
     """What an unnamed vertex is called."""
     stateful: bool = False
+    owner: Vertex | None = None
+    """The vertex is part of that one's verb, and is named after it."""
     start: int = 1
     minimum: int = 1
     maximum: int = 16

@@ -17,7 +17,7 @@ from operators.rowwise import FlatMapRows, KeepRows, MapRows
 from operators.stateless import UNITS_US, AddTime, EventTime, Keep, MapBatch, Project, Split
 from operators.step import DEAD_LETTERS
 from seep.errors import Misuse
-from seep.flow import grouped, joined, keyed, ranked, tabled, windowed
+from seep.flow import grouped, joined, keyed, ranked, table_joins, tabled, windowed
 from seep.flow.dataset import TIME, Dataset, expressions_of, known_columns, known_on_error
 from seep.flow.grouping import Local, Shuffle, ToOne
 from seep.flow.hints import item_schema, row_schema
@@ -252,12 +252,20 @@ class Stream(Dataset):
             self._same_flow(other)
             return joined.join(self, other, within, window, how, suffix)
 
-    def table(self, deleted: pl.Expr | None = None) -> Table:
-        """The latest row of each key; a row for which `deleted` holds deletes its key."""
+    def table(self, deleted: pl.Expr | None = None, history: str | timedelta | None = None) -> Table:
+        """The latest row of each key; a row for which `deleted` holds deletes its key. With a ``history`` the latest by
+        event time, and earlier versions are known so far behind the watermark: `join_table(as_of=True)` needs them."""
         with at_place("table"):
             if deleted is not None:
                 condition(self.schema, deleted)
-            return tabled.table(self, deleted)
+            return tabled.table(self, deleted, history)
+
+    def join_table(self, table: Table, how: str = "inner", as_of: bool = False) -> Stream:
+        """Each row with the row that the Table has for its key; ``how="left"`` keeps rows that find none.
+        ``as_of``: with the row that it had at the time of this one, which waits until the watermark has passed it."""
+        with at_place("join_table"):
+            self._same_flow(table_joins.table_of(table, "join_table"))
+            return (table_joins.join_as_of if as_of else table_joins.join_table)(self, table, how)
 
     def top(self, n: int, by: Any, descending: bool = True, ties: str = "number") -> Any:
         """The best rows of each key, with their `rank` from 1: of each closed window, a Stream; else a Table."""
@@ -303,7 +311,7 @@ class Stream(Dataset):
                 refuse_neighbours(spec.column, self.schema)
         return aggregates
 
-    def _same_flow(self, other: Stream | Broadcast) -> None:
+    def _same_flow(self, other: Dataset | Broadcast) -> None:
         if other.flow is not self.flow:
             raise Misuse(f"the streams belong to two flows, {self.flow.name!r} and {other.flow.name!r}")
 

@@ -14,7 +14,9 @@ from seep.flow.dataset import Dataset, expressions_of
 from seep.flow.logical import After
 from seep.flow.place import at_place
 from seep.flow.stream import Stream, dropping, renaming
-from seep.flow.tabled import remade
+from seep.flow.table_groups import GroupedTable
+from seep.flow.table_joins import join_foreign, join_tables, table_of
+from seep.flow.tabled import Versions, remade
 from seep.model.arrow import CHANGE
 
 _STREAM_ONLY = (
@@ -23,7 +25,6 @@ _STREAM_ONLY = (
     "map_batch",
     "union",
     "split",
-    "key_by",
     "event_time",
     "aggregate",
     "window",
@@ -38,11 +39,16 @@ _STREAM_ONLY = (
     "route",
     "two_choices",
     "broadcast",
+    "join_table",
 )
 
 
 class Table(Dataset):
     """One current row for each key; at most one change for each key and epoch."""
+
+    stream_only = _STREAM_ONLY
+    versions: Versions | None = None
+    """Set where `table(history=)` made it, and behind verbs that keep a Table one."""
 
     @property
     def primary(self) -> tuple[str, ...]:
@@ -95,6 +101,19 @@ class Table(Dataset):
         with at_place("rename"):
             return self._kept("rename", renaming(self.wire, new))
 
+    def key_by(self, *columns: str) -> GroupedTable:
+        """The rows in groups of equal values in these columns, for `aggregate`; no columns: one group over all."""
+        with at_place("key_by"):
+            return GroupedTable(self, columns)
+
+    def join(self, other: Table, on: str | None = None, how: str = "inner") -> Table:
+        """One row for each primary key that both Tables have (or one, by ``how``): a Table with this one's keys.
+        ``on``: a column of this Table that names the other's primary key."""
+        with at_place("join"):
+            if table_of(other, "join").flow is not self.flow:
+                raise Misuse(f"the Tables belong to two flows, {self.flow.name!r} and {other.flow.name!r}")
+            return join_tables(self, other, how) if on is None else join_foreign(self, other, on, how)
+
     def _projected(self, verb: str, given: list[pl.Expr], keep: bool) -> Table:
         # Planned on the visible columns; `change` passes by.
         step = project(verb, self.schema, given, keep=keep, on_error="fail")
@@ -108,6 +127,8 @@ class Table(Dataset):
         table = Table(self.flow, self._stage(verb, step), step.schema, keys)
         if keys is None or CHANGE not in table.wire.names:
             raise Misuse(f"a Table keeps its key columns unchanged: {', '.join(self.primary)}; else take .changes()")
+        if self.versions is not None:
+            table.versions = self.versions.projected(verb, step, keys)
         return table
 
     def _only_adds(self, wider: Table) -> bool:

@@ -2,45 +2,103 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pyarrow as pa
 
+from operators.history import AT, HistoryTable
 from operators.stateless import Project
-from operators.table import LatestTable
+from operators.table import GONE, LatestTable
 from seep.errors import Misuse
 from seep.flow.keyed import hint_of, key_of, ready
 from seep.flow.logical import After, Input, Stage, Tap
 from seep.flow.place import place
 from seep.model.arrow import CHANGE, DELETE
+from seep.model.duration import positive_microseconds
 
 if TYPE_CHECKING:
     from seep.flow.dataset import Dataset
     from seep.flow.stream import Stream
     from seep.flow.table import Table
 
-GONE = "__gone"
-"""Marks, on the way to a Table that is made again, the rows that delete their key."""
 
-
-def table(stream: Stream, deleted: pl.Expr | None) -> Table:
+def table(stream: Stream, deleted: pl.Expr | None, history: str | timedelta | None) -> Table:
     keys = key_of(stream, "table")
     if CHANGE in stream.schema.names:
         raise Misuse(f"the stream has a column {CHANGE!r}, which a Table needs itself; rename it")
-    return latest(stream, stream.lineage, stream.schema, keys, deleted, "table")
+    if history is not None:
+        return by_event_time(stream, keys, deleted, positive_microseconds(history))
+    inputs = (Input(stream.lineage, keys, stream.schema),)
+    return latest(stream, inputs, stream.schema, keys, deleted, "table")
+
+
+@dataclass(frozen=True)
+class Versions:
+    """Every version of a Table's rows, on their way to an as-of join."""
+
+    source: Input
+    history_us: int
+
+    def projected(self, verb: str, step: Project, keys: tuple[str, ...]) -> Versions:
+        """Of the Table behind this step, which is made for its changes."""
+        hidden = [self.source.schema.field(name) for name in (AT, GONE)]
+        columns = (
+            *(pair for pair in step.columns if pair[0] != CHANGE),
+            *((field.name, field.name) for field in hidden),
+        )
+        schema = pa.schema([*(field for field in step.schema if field.name != CHANGE), *hidden])
+        return self._behind(Project(verb, columns, step.computed, schema, "fail"), keys)
+
+    def filtered(self, verb: str, predicate: pl.Expr) -> Versions:
+        """A version that the predicate refuses is one without a row."""
+        schema = self.source.schema
+        columns = tuple((name, None if name == GONE else name) for name in schema.names)
+        gone = (pl.col(GONE) | ~predicate.fill_null(False)).alias(GONE)
+        return self._behind(Project(verb, columns, (gone,), schema, "fail"), self.source.keys)
+
+    def _behind(self, step: Project, keys: tuple[str, ...] | None) -> Versions:
+        stage = Stage(self.source.lineage, step, step.name, place())
+        return Versions(Input(After(stage, "out"), keys, step.schema), self.history_us)
+
+
+def by_event_time(stream: Stream, keys: tuple[str, ...], deleted: pl.Expr | None, history_us: int) -> Table:
+    from seep.flow.table import Table
+
+    timed, column = stream.timed()
+    arguments: dict[str, Any] = {
+        "keys": keys,
+        "rows": stream.schema,
+        "inputs": timed.schema,
+        "time_column": column,
+        "history_us": history_us,
+        "deleted": deleted,
+    }
+    schemas = HistoryTable(**arguments).schemas
+    inputs = (Input(timed.lineage, keys, timed.schema),)
+    make = partial(ready, HistoryTable, arguments)
+    vertex = stream._operator("table", make, schemas, inputs, hint_of("table", keys))
+    made = Table(stream.flow, Tap(vertex, "out"), schemas["out"], keys)
+    made.versions = Versions(Input(Tap(vertex, "versions"), keys, schemas["versions"]), history_us)
+    return made
 
 
 def latest(
-    data: Dataset, lineage: Any, schema: pa.Schema, keys: tuple[str, ...], deleted: pl.Expr | None, verb: str
+    data: Dataset,
+    inputs: tuple[Input, ...],
+    schema: pa.Schema,
+    keys: tuple[str, ...],
+    deleted: pl.Expr | None,
+    verb: str,
 ) -> Table:
     from seep.flow.table import Table
 
     arguments = {"keys": keys, "schema": schema, "deleted": deleted}
     out = LatestTable(**arguments).schema
     make = partial(ready, LatestTable, arguments)
-    inputs = (Input(lineage, keys, schema),)
     vertex = data._operator(verb, make, {"out": out}, inputs, hint_of(verb, keys))
     return Table(data.flow, Tap(vertex, "out"), out, keys)
 
@@ -59,9 +117,17 @@ def remade(table: Table, verb: str, predicate: pl.Expr | None) -> Table:
     schema = rows.append(pa.field(GONE, pa.bool_()))
     mark = Project(verb, columns, (gone.alias(GONE),), schema, "fail")
     stage = Stage(table.lineage, mark, verb, place())
-    made = latest(table, After(stage, "out"), schema, table.primary, pl.col(GONE), verb)
-    kept = tuple((name, name) for name in made.wire.names if name != GONE)
-    fields = pa.schema([made.wire.field(name) for name, _ in kept])
-    assert isinstance(made.lineage, Tap)
-    drop = Stage(made.lineage, Project(verb, kept, (), fields), verb, place(), owner=made.lineage.vertex)
-    return type(made)(table.flow, After(drop, "out"), fields, table.primary)
+    inputs = (Input(After(stage, "out"), table.primary, schema),)
+    made = without_mark(latest(table, inputs, schema, table.primary, pl.col(GONE), verb), verb)
+    if table.versions is not None:
+        made.versions = table.versions if predicate is None else table.versions.filtered(verb, predicate)
+    return made
+
+
+def without_mark(table: Table, verb: str) -> Table:
+    """The Table without the column that said which rows delete their key."""
+    kept = tuple((name, name) for name in table.wire.names if name != GONE)
+    fields = pa.schema([table.wire.field(name) for name, _ in kept])
+    assert isinstance(table.lineage, Tap)
+    drop = Stage(table.lineage, Project(verb, kept, (), fields), verb, place(), owner=table.lineage.vertex)
+    return type(table)(table.flow, After(drop, "out"), fields, table.primary)

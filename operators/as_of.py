@@ -1,0 +1,134 @@
+"""A Stream's rows joined with the row that a Table had at their event time.
+
+A row waits until the watermark has passed its time: no version that it should see is then missing, unless that one is
+late. A row that comes behind the watermark, but within the Table's history, is joined at once with what is known; one
+older than that is late. Rows go out in the order of (bucket, time, arrival).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from operators.history import AT, COUNTERS, times_of, usable
+from operators.kept_rows import columns_of
+from operators.pairing import pair, without_nulls
+from operators.step import DEAD_LETTERS
+from operators.table import GONE
+from operators.tally import Tally
+from operators.versions import Versions
+from operators.waiting import Waiting
+from seep.errors import Misuse
+from seep.model.arrow import ArrowBatch, ArrowState
+from seep.model.epoch import Moment
+from seep.model.schema import physical
+
+VERSIONS, WAITING = "versions", "waiting"
+
+
+class AsOfLookup:
+    """Port 0: the versions of a Table's rows (`operators.history`); every other port: the stream's rows."""
+
+    def __init__(
+        self,
+        keys: tuple[Sequence[str], Sequence[str]],
+        inputs: tuple[pa.Schema, pa.Schema],
+        stream: pa.Schema,
+        time_column: str,
+        history_us: int,
+        how: str = "inner",
+    ) -> None:
+        """``inputs``: of the versions, and of the stream as it travels; ``stream``: without a hidden time."""
+        if how not in ("inner", "left"):
+            raise Misuse(f"how={how!r}; choose 'inner' or 'left'")
+        rows = pa.schema([field for field in inputs[0] if field.name not in (AT, GONE)])
+        self._pairing = pair(stream, keys[1], rows, keys[0])
+        self._table_keys, self._stream_keys = list(keys[0]), list(keys[1])
+        self._time = time_column
+        self._history_us = history_us
+        self._inner = how == "inner"
+        self._versions = Versions(keys[0], inputs[0], history_us)
+        self._waiting = Waiting(inputs[1])
+        self._tally = Tally()
+        self._late = physical(inputs[1])
+        self.schema = self._pairing.schema
+
+    @property
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        return {"out": self.schema, "late": self._late, "errors": DEAD_LETTERS}
+
+    @property
+    def ports(self) -> list[tuple[Sequence[str], pa.Schema]]:
+        """What comes on each port, and by which key."""
+        return [(self._table_keys, self._versions.schema), (self._stream_keys, self._late)]
+
+    def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
+        versions = [batch.record for port, batch in inputs if port == 0 and batch.rows]
+        if versions:
+            record = pa.concat_batches(versions)
+            self._versions.add(record, times_of(record.column(AT)))
+        batches = [batch for port, batch in inputs if port != 0 and batch.rows]
+        outputs = self._wait(moment, ArrowBatch.concat(batches).by_bucket()) if batches else {}
+        due = self._waiting.pop(moment.watermark)
+        if due is not None:
+            outputs |= self._join(*due)
+        self._versions.forget(moment.watermark)
+        return outputs
+
+    def _wait(self, moment: Moment, batch: ArrowBatch) -> dict[str, ArrowBatch]:
+        batch, outputs = usable(batch, self._time, self._tally)
+        times = times_of(batch.record.column(self._time))
+        late = times < moment.watermark_before - self._history_us
+        if late.any():
+            outputs["late"] = batch.chosen(late)
+            self._tally.add("late", outputs["late"].buckets)
+            batch, times = batch.chosen(~late), times[~late]
+        if batch.rows:
+            self._waiting.add(batch, times, moment.epoch)
+        return outputs
+
+    def _join(self, batch: ArrowBatch, times: npt.NDArray[np.int64]) -> dict[str, ArrowBatch]:
+        keys = columns_of(batch.record, self._stream_keys)
+        slots = np.where(without_nulls(keys, batch.rows), self._versions.at(keys, times), -1)
+        if self._inner:
+            found = np.flatnonzero(slots >= 0)
+            batch, slots = batch.chosen(found), slots[found]
+        if batch.rows == 0:
+            return {}
+        rows = self._versions.kept.take(slots)
+        columns = [
+            *columns_of(batch.record, self._pairing.left.names),
+            *columns_of(rows, self._pairing.right_values),
+        ]
+        return {"out": ArrowBatch(pa.RecordBatch.from_arrays(columns, schema=self.schema), batch.buckets)}
+
+    def content(self) -> pa.RecordBatch:
+        """The rows that wait."""
+        return self._waiting.content().select(self._pairing.left.names)
+
+    def snapshot(self, full: bool) -> ArrowState:
+        return ArrowState(
+            {
+                VERSIONS: self._versions.snapshot(full),
+                WAITING: self._waiting.snapshot(full),
+                COUNTERS: self._tally.snapshot(full),
+            }
+        )
+
+    def mostly_changed(self) -> bool:
+        return self._versions.index.mostly_changed() and self._waiting.index.mostly_changed()
+
+    def load(self, state: ArrowState) -> None:
+        if VERSIONS in state.tables:
+            self._versions.load(state.tables[VERSIONS])
+        if WAITING in state.tables:
+            self._waiting.load(state.tables[WAITING])
+        if COUNTERS in state.tables:
+            self._tally.load(state.tables[COUNTERS])
+
+    def statistics(self) -> dict[str, int]:
+        size = self._versions.size_bytes + self._waiting.size_bytes
+        return {"keys": self._versions.keys, "state_bytes": size, **self._tally.totals()}

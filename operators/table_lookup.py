@@ -1,0 +1,98 @@
+"""A Stream's rows joined with the row that a Table has for their key now.
+
+The Table's changes of an epoch are applied first, so a row meets the Table as it is at the end of the row's epoch.
+A key with a null in it never matches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from operators.changes import change_schema
+from operators.kept_rows import columns_of
+from operators.keyed_rows import KeyedRows
+from operators.pairing import pair, without_nulls
+from seep.errors import Misuse
+from seep.model.arrow import CHANGE, DELETE, ArrowBatch, ArrowState
+from seep.model.epoch import Moment
+
+TABLE = "rows"
+
+
+class TableLookup:
+    """Port 0: the Table's changes; every other port: the stream's rows."""
+
+    def __init__(
+        self, keys: tuple[Sequence[str], Sequence[str]], inputs: tuple[pa.Schema, pa.Schema], how: str = "inner"
+    ) -> None:
+        """``keys`` and ``inputs``: of the Table (with its column `change`) and of the stream."""
+        if how not in ("inner", "left"):
+            raise Misuse(f"how={how!r}; choose 'inner' or 'left'")
+        rows = pa.schema([field for field in inputs[0] if field.name != CHANGE])
+        self._pairing = pair(inputs[1], keys[1], rows, keys[0])
+        self._stream_keys = list(keys[1])
+        self._inner = how == "inner"
+        self._table = KeyedRows(keys[0], rows)
+        self.schema = self._pairing.schema
+
+    @property
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        return {"out": self.schema}
+
+    @property
+    def ports(self) -> list[tuple[Sequence[str], pa.Schema]]:
+        """What comes on each port, and by which key."""
+        return [(self._table.keys, change_schema(self._table.schema)), (self._stream_keys, self._pairing.left)]
+
+    def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
+        changes = [batch.record for port, batch in inputs if port == 0 and batch.rows]
+        if changes:
+            self._apply(pa.concat_batches(changes))
+        batches = [batch for port, batch in inputs if port != 0 and batch.rows]
+        return self._join(ArrowBatch.concat(batches).by_bucket()) if batches else {}
+
+    def _apply(self, changes: pa.RecordBatch) -> None:
+        slots = self._table.find(changes).slots
+        gone = deletions(changes)
+        self._table.remove(slots[gone])
+        self._table.put(slots[~gone], changes.filter(pa.array(~gone)).select(self._table.schema.names))
+
+    def _join(self, batch: ArrowBatch) -> dict[str, ArrowBatch]:
+        keys = columns_of(batch.record, self._stream_keys)
+        slots = np.where(without_nulls(keys, batch.rows), self._table.index.look(keys, batch.rows), -1)
+        if self._inner:
+            found = np.flatnonzero(slots >= 0)
+            if len(found) < batch.rows:
+                batch, slots = batch.chosen(found), slots[found]
+        if batch.rows == 0:
+            return {}
+        rows = self._table.kept.take(slots)
+        columns = [*batch.record.columns, *columns_of(rows, self._pairing.right_values)]
+        return {"out": ArrowBatch(pa.RecordBatch.from_arrays(columns, schema=self.schema), batch.buckets)}
+
+    def content(self) -> pa.RecordBatch:
+        """The Table's rows."""
+        return self._table.content()
+
+    def snapshot(self, full: bool) -> ArrowState:
+        return ArrowState({TABLE: self._table.snapshot(full)})
+
+    def mostly_changed(self) -> bool:
+        return self._table.index.mostly_changed()
+
+    def load(self, state: ArrowState) -> None:
+        if TABLE in state.tables:
+            self._table.load(state.tables[TABLE])
+
+    def statistics(self) -> dict[str, int]:
+        return self._table.statistics()
+
+
+def deletions(changes: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Which of these changes delete their key."""
+    return np.asarray(pc.equal(changes.column(CHANGE), DELETE).to_numpy(zero_copy_only=False))
