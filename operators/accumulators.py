@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from operators.index import Slots, grown
+from operators.index import Slots
 from operators.kernels import folds, merges
+from operators.room import grown
 from seep.errors import Bug
 from seep.model.keyform import Column, column_of
 

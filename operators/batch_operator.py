@@ -147,7 +147,7 @@ class BatchApply:
         if error is None:
             return []
         columns = [batch.record.column(key) for key in self.keys]
-        # A fresh index numbers keys as they first come.
+        # A fresh index numbers keys as they first come, from 1 on.
         numbers = KeyIndex(self._key_schema.types, timed=False).find(columns, batch.rows).slots
         failures: list[Failure] = []
 
@@ -161,7 +161,7 @@ class BatchApply:
                 if found is not None:
                     narrow(first, last, found)
 
-        narrow(0, int(numbers.max()) + 1, error)
+        narrow(1, int(numbers.max()) + 1, error)
         return sorted(failures, key=lambda failure: failure.index)
 
     def _try(self, batch: ArrowBatch) -> str | None:

@@ -10,8 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from operators.accumulators import Accumulator
-from operators.index import KeyIndex, Slots, grown
+from operators.index import KeyIndex, Slots
 from operators.lists import Lists, Words, packed, unpacked
+from operators.room import grown
 from seep.errors import Bug
 
 _MAGNITUDE = np.int64(2**63 - 1)

@@ -16,10 +16,11 @@ import pyarrow as pa
 
 from operators.aggregates import Spec
 from operators.groups import TABLE
-from operators.index import Slots, grown, split_deleted, state_table
+from operators.index import Slots, split_deleted, state_table
 from operators.kernels.panes import count_up
 from operators.kernels.windows import BROKEN
 from operators.panes import Made, Panes, unmergeable
+from operators.room import grown
 from operators.shape import AFTER_ALL, BEFORE_ALL, Shape
 from operators.step import DEAD_LETTERS
 from operators.windowing import Window

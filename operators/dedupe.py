@@ -12,8 +12,9 @@ from heapq import heappop, heappush
 import numpy as np
 import pyarrow as pa
 
-from operators.index import KeyIndex, Slots, grown, split_deleted, state_table
+from operators.index import KeyIndex, Slots, split_deleted, state_table
 from operators.kernels.folds import last_rows
+from operators.room import grown
 from operators.tally import Tally
 from seep.model.arrow import KEY, ArrowBatch, ArrowState
 from seep.model.epoch import Moment

@@ -14,7 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from operators.changes import DELETED, INSERTED, NONE, UPDATED, change_column, differ
-from operators.index import KeyIndex, Slots, grown, split_deleted, state_table
+from operators.index import KeyIndex, Slots, split_deleted, state_table
+from operators.room import grown
 from seep.model.arrow import BUCKET, KEY, ArrowBatch
 from seep.model.epoch import Moment
 from seep.model.schema import TIMESTAMP

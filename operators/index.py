@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from operators.kernels import index as kernel
 from operators.kernels import lookup, order
+from operators.room import grown
 from seep.model.arrow import BUCKET, DELETED, KEY
 from seep.model.keyform import Column, Rows, column_of, decode, encode
 
@@ -28,9 +29,6 @@ _PLACES = 4
 foreseen by the processor."""
 _MOVED_AT_ONCE = 4
 """While the table is exchanged for a larger one, so many entries move for each row that is looked up."""
-_MUCH = 1 << 20
-_ROOM = 64
-"""Arrays of this length and more get so much more room than was asked for. It costs nothing before it is used."""
 _ROWS_AT_ONCE = 32_768
 """A batch is searched in stretches whose words stay in the processor's cache."""
 
@@ -66,11 +64,9 @@ class KeyIndex:
         self._free = np.zeros(self.capacity, np.int64)
         self._table = np.zeros(_PLACES * self.capacity, np.int32)
         self._left: npt.NDArray[np.int32] | None = None
-        """The smaller table before, while entries move out of it, ..."""
+        """The smaller table before, while entries move out of it; who still waits, and up to which slot nobody does."""
         self._waiting = np.zeros(self.capacity, np.bool_)
-        """... those that have not moved yet, ..."""
         self._moved = 0
-        """... and the slot up to which they have."""
         self._arena = np.zeros(4 * self.capacity, np.uint64)
         self._counters = np.zeros(6, np.int64)
         self._counters[kernel.HIGH_SLOT] = 1  # a place in the table that holds 0 is free
@@ -84,7 +80,7 @@ class KeyIndex:
 
     @property
     def numbers(self) -> int:
-        """All slots ever given out are below this."""
+        """All slots ever given out are below this, and above 0."""
         return int(self._counters[kernel.HIGH_SLOT])
 
     @property
@@ -112,13 +108,13 @@ class KeyIndex:
         """These entries have changed."""
         self._dirty[slots] = True
 
-    def seek(self, columns: Sequence[pa.Array], rows: int) -> Slots:
-        """The slot of each row, -1 where its key has none; for an index without times."""
+    def look(self, columns: Sequence[pa.Array], rows: int) -> Slots:
+        """The slot of each row, -1 where its key has none; nothing is made, and nothing counts as changed."""
         slots = np.empty(rows, np.int64)
-        where = (self._arena, self._entries, self._starts, self._lengths, self.times)
-        for low in range(0, rows, _ROWS_AT_ONCE):
-            form = encode([column.slice(low, _ROWS_AT_ONCE) for column in columns], min(rows - low, _ROWS_AT_ONCE))
-            self._missing(slots[low : low + _ROWS_AT_ONCE], partial(_seek, form, _NO_TIMES, where))
+        if len(columns) == 1 and (shape := column_of(columns[0])).width < 0:
+            self._missing(slots, partial(_seek_text, self, shape, _NO_TIMES))
+        else:
+            self._missing(slots, partial(_seek, self, encode(columns, rows), _NO_TIMES))
         return slots
 
     def _missing(self, slots: Slots, look_up: Callable[[Any, Slots], int]) -> int:
@@ -134,18 +130,6 @@ class KeyIndex:
             missing -= int(known.sum())
         self._move_on(_MOVED_AT_ONCE * len(slots))
         return missing
-
-    def look(self, columns: Sequence[pa.Array], rows: int) -> Slots:
-        """The slot of each row, -1 where its key has none; nothing is made, and nothing counts as changed."""
-        slots = np.empty(rows, np.int64)
-        where = (self._table, self._arena, self._entries, self._starts)
-        if len(columns) == 1 and (shape := column_of(columns[0])).width < 0:
-            text = (shape.starts, shape.values, np.uint64(shape.tag << 56), shape.validity, shape.bit, _NO_TIMES)
-            lookup.look_up_text(*text, *where, self.times, slots)
-        else:
-            form = encode(columns, rows)
-            lookup.look_up(form.offsets, form.words, _NO_TIMES, *where, self._lengths, self.times, slots)
-        return slots
 
     def _make_room(self, words: int) -> None:
         counters = self._counters
@@ -236,8 +220,7 @@ class KeyIndex:
 
     def pending(self, full: bool) -> tuple[Slots, npt.NDArray[np.uint16], pa.Array]:
         """What a snapshot must hold now: the entries to write, and the buckets and identities of those gone."""
-        gone = [] if full else self._gone
-        # A scan of one byte an entry is far below the cost of writing the changed ones, and needs no list to keep.
+        gone = [] if full else self._gone  # a scan of one byte an entry is far below the cost of writing the changed
         written = self.all() if full else np.flatnonzero(self._dirty & self.live).astype(np.int64)
         self._dirty[written] = False
         self._saved[written] = True
@@ -270,8 +253,19 @@ class KeyIndex:
         return found.touched
 
 
-def _seek(form: Rows, times: Any, where: tuple[Any, Any, Any, Any, Any], table: Any, slots: Slots) -> int:
+def _seek(index: KeyIndex, form: Rows, times: Any, table: Any, slots: Slots) -> int:
+    where = (index._arena, index._entries, index._starts, index._lengths, index.times)
     return int(lookup.look_up(form.offsets, form.words, times, table, *where, slots))
+
+
+def _seek_text(index: KeyIndex, shape: Column, times: Any, table: Any, slots: Slots) -> int:
+    """The same where the key is one column of varying length."""
+    where = (index._arena, index._entries, index._starts, index.times)
+    return int(lookup.look_up_text(*_text(shape, times), table, *where, slots))
+
+
+def _text(shape: Column, times: Any) -> tuple[Any, Any, Any, Any, Any, Any]:
+    return shape.starts, shape.values, np.uint64(shape.tag << 56), shape.validity, shape.bit, times
 
 
 class _Search:
@@ -290,8 +284,7 @@ class _Search:
     def add(self, low: int, form: Rows, times: npt.NDArray[np.int64] | None) -> None:
         index, given = self._index, _NO_TIMES if times is None else times
         slots = self._slots[low : low + len(form.offsets) - 1]
-        where = (index._arena, index._entries, index._starts, index._lengths, index.times)
-        if index._missing(slots, partial(_seek, form, given, where)):
+        if index._missing(slots, partial(_seek, index, form, given)):
             self._insert(
                 slots,
                 lambda at: kernel.insert(at, form.offsets, form.words, given, *self._memory(slots)),
@@ -303,12 +296,10 @@ class _Search:
         """The key is this one column of varying length."""
         index, given = self._index, _NO_TIMES if times is None else times
         slots = self._slots[low : low + len(shape.array)]
-        text = (shape.starts, shape.values, np.uint64(shape.tag << 56), shape.validity, shape.bit, given)
-        where = (index._arena, index._entries, index._starts, index.times)
-        if index._missing(slots, lambda table, found: lookup.look_up_text(*text, table, *where, found)):
+        if index._missing(slots, partial(_seek_text, index, shape, given)):
             self._insert(
                 slots,
-                lambda at: kernel.insert_text(at, *text, *self._memory(slots)),
+                lambda at: kernel.insert_text(at, *_text(shape, given), *self._memory(slots)),
                 lambda at: 1 + (len(shape.array[at].as_buffer() or b"") + 7) // 8,
             )
         self._touch(slots)
@@ -373,20 +364,6 @@ def identity_rows(keys: pa.Array, timed: bool) -> tuple[Rows, npt.NDArray[np.int
     kept[ends - 1] = False
     offsets = np.concatenate([[0], np.cumsum(sizes - 1)]).astype(np.int64)
     return Rows(offsets, joined[kept]), times
-
-
-def grown(array: Any, capacity: int) -> Any:
-    """The array with room for ``capacity`` entries, zero beyond the old ones.
-
-    A large one is copied seldom: it is the front of a much larger one, whose memory the system gives when it is first
-    written to. The array given must not be written to any more.
-    """
-    room = array.base
-    if room is not None and room.dtype == array.dtype and len(room) >= max(capacity, _MUCH * _ROOM):
-        return room[:capacity]
-    result = np.zeros(capacity * _ROOM if capacity >= _MUCH else capacity, array.dtype)[:capacity]
-    result[: len(array)] = array
-    return result
 
 
 def state_table(index: KeyIndex, full: bool, values: Any) -> pa.RecordBatch:

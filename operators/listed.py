@@ -13,10 +13,11 @@ import pyarrow as pa
 
 from operators.accumulators import Accumulator
 from operators.collected import present
-from operators.index import Slots, grown
+from operators.index import Slots
 from operators.kept import Kept
 from operators.lists import Lists, Words
 from operators.ranks import ranks
+from operators.room import grown
 from seep.errors import Bug
 from seep.model.keyform import column_of
 

@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from operators.index import Slots, grown
+from operators.index import Slots
 from operators.kernels import lists as kernel
+from operators.room import grown
 from seep.errors import Bug, Misuse
 
 Words = npt.NDArray[np.int64]

@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from operators.index import KeyIndex, Slots, grown, split_deleted, state_table
+from operators.index import KeyIndex, Slots, split_deleted, state_table
 from operators.kept_rows import KeptRows, columns_of, loaded_rows, saved_columns
 from operators.kernels.chains import count_members, link, members, unlink
+from operators.room import grown
 from seep.model.arrow import KEY
 from seep.model.schema import physical
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from operators.index import Found, KeyIndex, Slots, grown
+from operators.index import Found, KeyIndex, Slots
 from operators.kernels import panes as kernel
+from operators.room import grown
 
 _UNMARKED = np.empty(0, np.bool_)
 _NOTHING = np.empty(0, np.int64)

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from operators.index import KeyIndex, Slots, grown, split_deleted, state_table
+from operators.index import KeyIndex, Slots, split_deleted, state_table
+from operators.room import grown
 from seep.model.arrow import KEY
 
 Counts = npt.NDArray[np.int64]

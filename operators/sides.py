@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from operators.chunks import Chunks, Numbers
-from operators.index import KeyIndex, Slots, grown, split_deleted
+from operators.index import KeyIndex, Slots, split_deleted
 from operators.kernels import joins as kernel
+from operators.room import grown
 from seep.errors import Misuse
 from seep.model.arrow import BUCKET, DELETED, KEY, Buckets
 

@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from operators.aggregates import evaluate
 from operators.changes import DELETED, INSERTED, NONE, UPDATED, change_column, change_schema, differ
-from operators.index import Slots, grown
+from operators.index import Slots
 from operators.kernels.folds import last_rows
 from operators.keyed_rows import KeyedRows
+from operators.room import grown
 from seep.errors import Misuse
 from seep.model.arrow import ArrowBatch, ArrowState
 from seep.model.epoch import Moment

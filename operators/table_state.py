@@ -89,7 +89,7 @@ class KeyedRows:
         """A row for each row of ``keys`` (any batch with the key columns), in its order: the key columns, then what is
         kept for that key; nulls where nothing is."""
         columns = self._key_columns(keys, "get")
-        slots = self._index.seek(columns, keys.num_rows)
+        slots = self._index.look(columns, keys.num_rows)
         self._own(slots, keys, "get")
         there = slots >= 0
         there[there] = self._store.counts[slots[there]] > 0
@@ -113,7 +113,7 @@ class KeyedRows:
 
     def delete(self, keys: pa.RecordBatch) -> None:
         """Forget these keys."""
-        slots = self._index.seek(self._key_columns(keys, "delete"), keys.num_rows)
+        slots = self._index.look(self._key_columns(keys, "delete"), keys.num_rows)
         self._own(slots, keys, "delete")
         gone = np.unique(slots[slots >= 0])
         self._note(gone)

@@ -14,8 +14,9 @@ import polars as pl
 import pyarrow as pa
 
 from operators.changes import DELETED, INSERTED, NONE, UPDATED, change_column, change_schema, differ
-from operators.index import KeyIndex, Slots, grown
+from operators.index import KeyIndex, Slots
 from operators.ranking import RANK, WORST, Numbers, Ranking
+from operators.room import grown
 from operators.row_store import RowStore, spread
 from seep.model.arrow import ArrowBatch, ArrowState
 from seep.model.epoch import Moment

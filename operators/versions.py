@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from operators.index import KeyIndex, Slots, grown, split_deleted, state_table
+from operators.index import KeyIndex, Slots, split_deleted, state_table
 from operators.kept_rows import KeptRows, columns_of, loaded_rows, saved_columns
 from operators.kernels.versions import enter, outdated, take_out, valid_at
+from operators.room import grown
 from operators.table import GONE
 from seep.model.arrow import KEY
 from seep.model.ids import BEGINNING, FOREVER

@@ -85,10 +85,10 @@ def test_entries_that_have_not_moved_to_the_larger_table_are_found_and_removed()
     assert sorted(index.keys(everything)[0].to_pylist()) == sorted(known)
 
 
-def test_seeking_finds_what_has_not_moved_yet() -> None:
+def test_looking_finds_what_has_not_moved_yet() -> None:
     index, keys = KeyIndex([pa.int64()], timed=False), np.arange(1_000)
     for low in range(0, 1_000, 130):
         found = index.find([pa.array(keys[low : low + 130])], len(keys[low : low + 130]))
-        assert index.seek([pa.array(keys[low : low + 130])], len(found.slots)).tolist() == found.slots.tolist()
-        assert (index.seek([pa.array(keys[: low + 1])], low + 1) > 0).all()
-        assert index.seek([pa.array([-1, 5_000])], 2).tolist() == [-1, -1]
+        assert index.look([pa.array(keys[low : low + 130])], len(found.slots)).tolist() == found.slots.tolist()
+        assert (index.look([pa.array(keys[: low + 1])], low + 1) > 0).all()
+        assert index.look([pa.array([-1, 5_000])], 2).tolist() == [-1, -1]
