@@ -11,7 +11,6 @@ from benchmarks.outcome import Options
 SMALL = {
     "benchmarks.recovery": Options(kills=2, rate=5_000),
     "benchmarks.rescale": Options(kills=2, rate=5_000, seconds=1.0),
-    "benchmarks.window": Options(rows=200_000),
 }
 
 
