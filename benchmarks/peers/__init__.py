@@ -25,7 +25,7 @@ from benchmarks.workload import LAP_US, Workload
 from benchmarks.workloads import WORKLOADS
 from seep.errors import Misuse
 
-PEERS = ("polars", "duckdb")
+PEERS = ("flink", "timely", "polars", "duckdb")
 PATIENCE_SECONDS = 1800.0
 
 
