@@ -12,9 +12,13 @@ from benchmarks.outcome import Options, Outcome, Tell
 from seep.errors import Misuse
 
 MODULES = {
+    "large-state": "benchmarks.state",
+    "latency": "benchmarks.latency",
     "overhead": "benchmarks.overhead",
     "recovery": "benchmarks.recovery",
     "rescale": "benchmarks.rescale",
+    "scaling": "benchmarks.scaling",
+    "start": "benchmarks.start",
     "zombie": "benchmarks.zombie",
 }
 THROUGHPUT = ("keyed-count", "keyed-window", "keyed-window-large", "word-count")
