@@ -117,7 +117,7 @@ class Measured:
             self.ended_ns = max(arrival.at_ns for arrival in self.arrivals)
             self.rows = sum(map(sum, self.given.values()))
             self.seconds = (self.ended_ns - self.began_ns) / 1e9
-            self.processed = self.rows
+            self.processed = float(self.rows)
             return
         inside = [a for a in self.arrivals if self.began_ns <= a.at_ns <= self.ended_ns]
         if len(inside) < 2:

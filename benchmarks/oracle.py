@@ -64,8 +64,9 @@ def _in_time(workload: Workload, sources: Mapping[str, Looped], given: Given) ->
     whole = min(rows // sources[name].lap_rows for name, each in given.items() for rows in each)
     most = max(rows // sources[name].lap_rows for name, each in given.items() for rows in each)
     found, middle = Digest(), None
-    # A row may be late by less than a lap, so results may lie in the lap after the last.
-    for lap in range(most + 2 + around):
+    # A row may be late by less than a lap, so results may lie in the lap after the last; windows that slide begin
+    # before their first row.
+    for lap in range(-around, most + 2 + around):
         inner = around + 1 <= lap < whole - around
         if not inner:
             found = found.plus(digest_frame(_lap(workload, sources, given, lap, around), workload.columns))
@@ -87,7 +88,7 @@ def _lap(workload: Workload, sources: Mapping[str, Looped], given: Given, lap: i
         for split, rows in enumerate(given[name]):
             # Rows of a lap may have times in the next one, hence one lap more before than after.
             start = max(0, lap - around - 1) * source.lap_rows
-            end = min(rows, (lap + around + 1) * source.lap_rows)
+            end = min(rows, max(0, lap + around + 1) * source.lap_rows)
             parts.append(_frame(source.record(split, start, max(start, end))))
         frames[name] = pl.concat(parts).lazy()
     begin_us = BASE_US + lap * LAP_US

@@ -44,8 +44,11 @@ def names_of(keys: int) -> pa.Array:
 
 
 def _tumbling(streams: Mapping[str, seep.Stream]) -> Any:
-    kept = {"items": seep.count(), "revenue": seep.total("amount"), "largest": seep.maximum("amount")}
-    return streams["sales"].key_by("store").window(seep.tumbling("1s"), **kept)
+    return (
+        streams["sales"]
+        .key_by("store")
+        .window(seep.tumbling("1s"), items=seep.count(), revenue=seep.total("amount"), largest=seep.maximum("amount"))
+    )
 
 
 def _tumbling_answer(frames: Mapping[str, pl.LazyFrame]) -> pl.LazyFrame:
