@@ -6,14 +6,19 @@ DATA/SPLIT/COLUMN.values  (int64)                   of numbers, and of times in 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.ipc
 
+from benchmarks.oracle import digest_table
 from benchmarks.peers import Spec, Unable
 from seep.model.duration import microseconds
 
@@ -68,9 +73,14 @@ def run(spec: Spec, command: list[str], version: str, how: str) -> dict[str, Any
         "warm_ms": int(spec.warm_seconds * 1000),
         "measured_ms": int(spec.seconds * 1000),
         "checkpoint_ms": CHECKPOINT_MS,
+        "key": workload.columns[0],
     }
     said = output([*command, *(f"{name}={value}" for name, value in settings.items())])
     found: dict[str, Any] = json.loads(said.strip().splitlines()[-1])
+    if "results" in found:
+        with pa.OSFile(found.pop("results")) as file, pa.ipc.open_file(file) as reader:
+            result = digest_table(reader.read_all(), workload.columns)
+        found |= {"rows_out": result.rows, "digest": str(result.total)}
     rows, seconds, cpu = (found.pop(name) for name in ("rows", "seconds", "cpu_seconds"))
     return {
         "rows_per_second": round(rows / seconds),
@@ -80,6 +90,19 @@ def run(spec: Spec, command: list[str], version: str, how: str) -> dict[str, Any
         **found,
         "given": {next(iter(workload.blocks)): found["given"]},
     }
+
+
+def environment(name: str, packages: Sequence[str]) -> str:
+    """The interpreter of a peer's own virtual environment, made when it is first needed."""
+    home = cache() / f"{name}-{hashlib.sha256(' '.join(packages).encode()).hexdigest()[:12]}"
+    python = home / "bin" / "python"
+    if not (home / "ready").exists():
+        beside = Path(sys.executable).with_name("uv")
+        uv = str(beside) if beside.exists() else "uv"
+        output([uv, "venv", "--quiet", "--clear", "--python", "3.11", str(home)])
+        output([uv, "pip", "install", "--quiet", "--python", str(python), *packages])
+        (home / "ready").touch()
+    return str(python)
 
 
 def output(command: list[str], cwd: Path | None = None) -> str:

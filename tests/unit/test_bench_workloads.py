@@ -108,3 +108,12 @@ def test_a_small_run_is_verified(options: Options) -> None:
     outcome = run(WORKLOADS["word-count"], options, lambda what, share: None)
     assert outcome.verified
     assert outcome.figures["rows_per_second"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("peer", ["flink", "timely", "bytewax"])
+def test_a_peer_to_be_fetched_is_right_or_says_why_not(peer: str, tmp_path: Path) -> None:
+    """The first time it is built, which needs its tools and a network."""
+    found = ask(peer, WORKLOADS["keyed-window"].with_lap(LAP), plan_of(Options(rows=5 * LAP)), tmp_path)
+    assert found.get("verified", bool(found.get("unavailable"))), found
