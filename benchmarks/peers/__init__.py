@@ -96,13 +96,11 @@ def ask(peer: str, workload: Workload, plan: Plan, home: Path) -> dict[str, Any]
     )
     path = home / f"{peer}.json"
     path.write_text(json.dumps(asdict(spec)))
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.peers", peer, str(path)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
+    command = [sys.executable, "-m", "benchmarks.peers", peer, str(path)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return {"unavailable": f"no answer within {PATIENCE_SECONDS:.0f} s"}
     lines = done.stdout.strip().splitlines()
     if done.returncode or not lines:
         return {"unavailable": (done.stderr.strip().splitlines() or ["it said nothing"])[-1]}

@@ -88,7 +88,7 @@ def test_of_a_table_the_last_row_of_each_key_counts(tmp_path: Path) -> None:
 def test_peers_are_known_by_name() -> None:
     assert known_peers("") == ()
     assert "duckdb" in known_peers("all")
-    with pytest.raises(seep.Misuse, match="no peer 'storm'; there are: polars"):
+    with pytest.raises(seep.Misuse, match="no peer 'storm'; there are: flink"):
         known_peers("polars,storm")
 
 
