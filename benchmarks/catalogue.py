@@ -21,7 +21,17 @@ MODULES = {
     "start": "benchmarks.start",
     "zombie": "benchmarks.zombie",
 }
-THROUGHPUT = ("keyed-count", "keyed-window", "keyed-window-large", "word-count")
+THROUGHPUT = (
+    "keyed-count",
+    "keyed-window",
+    "keyed-window-large",
+    "window-join",
+    "word-count",
+    "sliding",
+    "session",
+    "interval-join",
+    "distinct",
+)
 """Workloads (`benchmarks.workloads`) as fast as they go; these have peers."""
 NAMES = (*THROUGHPUT, *MODULES)
 SWEPT: dict[str, Callable[[str], Any]] = {

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from benchmarks.workload import Workload
 from benchmarks.workloads.counts import KEYED_COUNT, WORD_COUNT
+from benchmarks.workloads.distinct import DISTINCT
+from benchmarks.workloads.joins import INTERVAL_JOIN, WINDOW_JOIN
+from benchmarks.workloads.moving import SESSION, SLIDING
 from benchmarks.workloads.windows import KEYED_WINDOW, KEYED_WINDOW_LARGE
 
-WORKLOADS: dict[str, Workload] = {
-    workload.name: workload for workload in (KEYED_COUNT, KEYED_WINDOW, KEYED_WINDOW_LARGE, WORD_COUNT)
-}
+ALL = (
+    KEYED_COUNT,
+    KEYED_WINDOW,
+    KEYED_WINDOW_LARGE,
+    WINDOW_JOIN,
+    WORD_COUNT,
+    SLIDING,
+    SESSION,
+    INTERVAL_JOIN,
+    DISTINCT,
+)
+WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in ALL}
