@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -53,33 +54,41 @@ def _both(frames: Mapping[str, pl.LazyFrame]) -> tuple[pl.LazyFrame, pl.LazyFram
 _SELECT = (
     'select s.store, s."at", s.amount, o."at" as at_right, o.price from sales s join offers o on s.store = o.store'
 )
-_SETTINGS = {"keys": KEYS, "disorder_ms": DISORDER_US // 1000}
 
-WINDOW_JOIN = Workload(
+
+def _join(name: str, about: str, build: Any, answer: Any, near: str, reach_us: int, keys: int) -> Workload:
+    return Workload(
+        name,
+        about,
+        rows=2_000_000,
+        lap_rows=100_000,
+        blocks={"sales": Sales(keys), "offers": Offers(keys)},
+        build=build,
+        answer=answer,
+        sql=f"{_SELECT} and {near}",
+        columns=COLUMNS,
+        time="at",
+        reach_us=reach_us,
+        settings={"keys": keys, "disorder_ms": DISORDER_US // 1000},
+        keyed=partial(_join, name, about, build, answer, near, reach_us),
+    )
+
+
+WINDOW_JOIN = _join(
     "window-join",
-    "pairs of two streams in ten-second windows, 100,000 string keys",
-    rows=2_000_000,
-    lap_rows=100_000,
-    blocks={"sales": Sales(KEYS), "offers": Offers(KEYS)},
-    build=_window_join,
-    answer=_window_answer,
-    sql=f"""{_SELECT} and time_bucket(interval 10 seconds, s."at") = time_bucket(interval 10 seconds, o."at")""",
-    columns=COLUMNS,
-    time="at",
-    reach_us=10 * SECOND_US,
-    settings={**_SETTINGS, "window_ms": 10_000},
+    "pairs of two streams in the same ten-second window, by string key",
+    _window_join,
+    _window_answer,
+    """time_bucket(interval 10 seconds, s."at") = time_bucket(interval 10 seconds, o."at")""",
+    10 * SECOND_US,
+    KEYS,
 )
-INTERVAL_JOIN = Workload(
+INTERVAL_JOIN = _join(
     "interval-join",
-    "pairs of two streams within a second of each other, 100,000 string keys",
-    rows=2_000_000,
-    lap_rows=100_000,
-    blocks={"sales": Sales(KEYS), "offers": Offers(KEYS)},
-    build=_interval_join,
-    answer=_interval_answer,
-    sql=f"""{_SELECT} and o."at" between s."at" - interval 1 second and s."at" + interval 1 second""",
-    columns=COLUMNS,
-    time="at",
-    reach_us=SECOND_US,
-    settings={**_SETTINGS, "within_ms": 1000},
+    "pairs of two streams within a second of each other, by string key",
+    _interval_join,
+    _interval_answer,
+    """o."at" between s."at" - interval 1 second and s."at" + interval 1 second""",
+    SECOND_US,
+    KEYS,
 )
