@@ -6,82 +6,70 @@ there, and one addition for the time column.
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from seep.connectors.contract import Rows
 from seep.model.schema import TIMESTAMP
 
-BLOCK_ROWS = 1_000_000
-"""As many as an epoch holds at most, so that reading one copies nothing."""
-SCHEMA = pa.schema([("store", pa.string()), ("at", TIMESTAMP), ("amount", pa.int64())])
 BASE_US = 1_700_000_000_000_000
+"""A multiple of every window used here, so that windows of all laps lie alike."""
+SPLITS = 2
+TIME = "at"
+Block = Callable[[int, int, int], pa.RecordBatch]
+"""(split, rows, seed) -> one lap of a split; its column `at`, if any, counts microseconds from the lap's beginning."""
 
 
 @dataclass(frozen=True)
-class LoopedSales:
-    """``rows`` in all, over ``span_us`` of event time, each up to ``disorder_us`` late; ``rate``: rows a second."""
-
-    rows: int
-    span_us: int
-    disorder_us: int
-    keys: int
+class Looped:
+    block: Block
+    lap_rows: int
+    """Of one split. No more than an epoch holds, so that a read seldom has to copy."""
+    lap_us: int
     seed: int
-    started: Path
-    """Where the first read of each split is noted: NAME-SPLIT, with the monotonic time in it."""
+    split_rows: int | None = None
+    """After so many a split ends; None: never."""
     rate: float | None = None
-    splits: int = 2
+    """Rows a second of all splits, released whatever the flow does; None: as many as it takes."""
+    read_rows: int = 1_000_000
+    """At most, for one epoch of one split."""
+    splits: int = SPLITS
+
+    @property
+    def endless(self) -> bool:
+        return self.split_rows is None
 
     @property
     def schema(self) -> pa.Schema:
-        return SCHEMA
-
-    @property
-    def split_rows(self) -> int:
-        return self.rows // self.splits
+        return self.record(0, 0, 0).schema
 
     @cached_property
-    def _blocks(self) -> list[tuple[pa.Array, npt.NDArray[np.int64], pa.Array]]:
-        """By split: keys, times since the block's beginning, amounts."""
-        blocks = []
-        for split in range(self.splits):
-            rng = np.random.default_rng([self.seed, split])
-            names = pa.array([f"store-{number:04d}" for number in range(self.keys)])
-            keys = names.take(pa.array(rng.integers(0, self.keys, BLOCK_ROWS)))
-            even = np.arange(BLOCK_ROWS) * self._lap_us // BLOCK_ROWS
-            times = even + rng.integers(0, max(self.disorder_us, 1), BLOCK_ROWS)
-            blocks.append((keys, times, pa.array(rng.integers(0, 10_000, BLOCK_ROWS))))
-        return blocks
-
-    @property
-    def _lap_us(self) -> int:
-        return self.span_us * BLOCK_ROWS // self.split_rows
+    def blocks(self) -> list[pa.RecordBatch]:
+        return [self.block(split, self.lap_rows, self.seed) for split in range(self.splits)]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        _ = self._blocks  # made where the flow's code is loaded, before workers are forked, not in the first epoch
+        _ = self.blocks  # made where the flow's code is loaded, before workers are forked, not in the first epoch
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_blocks"}
+        return {name: value for name, value in self.__dict__.items() if name != "blocks"}
 
     def read(self, split: int, position: Any, until: Any, limit_rows: int, now_ms: int) -> Rows | None:
-        if position is None and until is None:
-            (self.started / str(split)).write_text(str(time.monotonic_ns()))
         start, since_ms = position if position is not None else (0, now_ms)
         if until is not None:
             end = until[0]
         else:
-            end = min(start + limit_rows, self._released(now_ms - since_ms), self.split_rows)
-            if end <= start < self.split_rows:
+            end = min(start + min(limit_rows, self.read_rows), self._released(now_ms - since_ms))
+            if self.split_rows is not None:
+                end = min(end, self.split_rows)
+            if end <= start and start != self.split_rows:
                 return None
-        return Rows(self.record(split, start, end), [end, since_ms], end >= self.split_rows)
+        return Rows(self.record(split, start, end), [end, since_ms], end == self.split_rows)
 
     def _released(self, elapsed_ms: int) -> int:
         return 2**62 if self.rate is None else 1 + int(self.rate / self.splits * elapsed_ms / 1000)
@@ -90,17 +78,19 @@ class LoopedSales:
         """The rows of a split from one place to another."""
         parts = []
         while start < end:
-            lap, inside = divmod(start, BLOCK_ROWS)
-            count = min(BLOCK_ROWS - inside, end - start)
+            lap, inside = divmod(start, self.lap_rows)
+            count = min(self.lap_rows - inside, end - start)
             parts.append(self._slice(split, lap, inside, count))
             start += count
         if not parts:
-            return pa.RecordBatch.from_pylist([], schema=SCHEMA)
+            return self._slice(split, 0, 0, 0)
         return pa.concat_batches(parts) if len(parts) > 1 else parts[0]
 
     def _slice(self, split: int, lap: int, inside: int, count: int) -> pa.RecordBatch:
-        keys, times, amounts = self._blocks[split]
-        shifted = times[inside : inside + count] + (BASE_US + lap * self._lap_us)
+        part = self.blocks[split].slice(inside, count)
+        place = part.schema.get_field_index(TIME)
+        if place < 0:
+            return part
+        shifted = part.column(place).to_numpy() + np.int64(BASE_US + lap * self.lap_us)
         at = pa.Array.from_buffers(TIMESTAMP, count, [None, pa.py_buffer(shifted)])
-        columns = [keys.slice(inside, count), at, amounts.slice(inside, count)]
-        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+        return part.set_column(place, TIME, at)

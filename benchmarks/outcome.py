@@ -25,6 +25,11 @@ class Options:
     seed: int = 42
     state_bytes: int = 0
     seconds: float | None = None
+    peers: tuple[str, ...] = ()
+    epoch: str | None = None
+    checkpoint: str | None = None
+    workers: int | None = None
+    keys: int | None = None
 
 
 @dataclass(frozen=True)
@@ -49,14 +54,14 @@ class Outcome:
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """p50, p90 and the greatest of what was measured.
+    """p50, p90, p99 and the greatest of what was measured.
 
     >>> spread([3.0, 1.0, 2.0])
-    {'p50': 2.0, 'p90': 2.8, 'max': 3.0, 'count': 3}
+    {'p50': 2.0, 'p90': 2.8, 'p99': 2.98, 'max': 3.0, 'count': 3}
     """
     known = np.asarray(values, float)
     known = known[np.isfinite(known)]
     if not len(known):
         return {"count": 0}
-    p50, p90, most = np.percentile(known, [50, 90, 100]).tolist()
-    return {"p50": round(p50, 2), "p90": round(p90, 2), "max": round(most, 2), "count": len(known)}
+    ranks = dict(zip(("p50", "p90", "p99", "max"), np.percentile(known, [50, 90, 99, 100]).tolist(), strict=True))
+    return {**{name: round(value, 2) for name, value in ranks.items()}, "count": len(known)}

@@ -53,6 +53,29 @@ def draw(path: Path, title: str, series: Mapping[str, Sequence[float]]) -> None:
     figure.savefig(path, dpi=120)
 
 
+def compared(path: Path, title: str, runs: Sequence[Mapping[str, Any]], sweep: str | None = None) -> None:
+    """Rows a second of each run and of its peers, as bars on a logarithmic scale."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise Misuse("--plot needs matplotlib; install seep[dev]") from None
+    setting = (sweep or "").partition("=")
+    labels = [f"{setting[0]}={value}" for value in setting[2].split(",")] if sweep else [run["name"] for run in runs]
+    engines = ["seep", *dict.fromkeys(peer for run in runs for peer in run.get("peers", {}))]
+    figure = Figure(figsize=(max(6, 2.2 * len(runs)), 4.5), layout="constrained")
+    axes: Any = figure.subplots()
+    width = 0.8 / len(engines)
+    for number, engine in enumerate(engines):
+        answers = [run if engine == "seep" else run.get("peers", {}).get(engine, {}) for run in runs]
+        heights = [answer.get("rows_per_second", float("nan")) for answer in answers]
+        axes.bar(np.arange(len(runs)) + (number - (len(engines) - 1) / 2) * width, heights, width, label=engine)
+    axes.set(xticks=range(len(runs)), xticklabels=labels, ylabel="rows a second", yscale="log")
+    axes.grid(axis="y", alpha=0.3)
+    axes.legend()
+    figure.suptitle(title)
+    figure.savefig(path, dpi=120)
+
+
 def _finite(values: Sequence[float]) -> Any:
     known = np.asarray(values, float)
     return known[np.isfinite(known)]

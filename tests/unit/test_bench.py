@@ -11,14 +11,17 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks import arrivals, load, verdict
-from benchmarks.catalogue import MODULES, together
-from benchmarks.looped import BASE_US, BLOCK_ROWS, LoopedSales
+from benchmarks.catalogue import MODULES, THROUGHPUT, swept, together
+from benchmarks.looped import BASE_US, Looped
 from benchmarks.outcome import Options, Outcome
 from benchmarks.pause import pauses_ms
 from benchmarks.picture import as_text, draw
 from benchmarks.rescale import Change, _gaps
+from benchmarks.workload import Workload
+from benchmarks.workloads.windows import Sales
 from seep.cli.main import app
 from seep.connectors.generator import SPLITS
+from seep.errors import Misuse
 from seep.model.arrow import BUCKET
 
 LOAD = load.Load(keys=16, seed=7)
@@ -101,17 +104,38 @@ def test_a_key_belongs_to_one_split() -> None:
         assert np.array_equal(load.place_in_split(mine), np.arange(len(mine)))
 
 
-def test_a_looped_source_gives_the_same_rows_however_it_is_read(tmp_path: Path) -> None:
-    source = LoopedSales(4 * BLOCK_ROWS, 40_000_000, 2_000_000, 10, 42, tmp_path)
-    whole = source.record(1, BLOCK_ROWS - 5, BLOCK_ROWS + 5)
-    first = source.read(1, [BLOCK_ROWS - 5, 0], None, 7, 0)
+def test_a_looped_source_gives_the_same_rows_however_it_is_read() -> None:
+    lap, end = 1_000, 4_000
+    source = Looped(Sales(10), lap, 20_000_000, 42, split_rows=end)
+    whole = source.record(1, lap - 5, lap + 5)
+    first = source.read(1, [lap - 5, 0], None, 7, 0)
     assert first is not None
-    rest = source.read(1, first.position, [BLOCK_ROWS + 5, 0], 10**9, 0)
+    rest = source.read(1, first.position, [lap + 5, 0], 10**9, 0)
     assert rest is not None
     assert pa.concat_batches([first.record, rest.record]).equals(whole)
-    times = source.record(0, 0, source.split_rows).column("at").cast(pa.int64()).to_numpy() - BASE_US
+    times = source.record(0, 0, end).column("at").cast(pa.int64()).to_numpy() - BASE_US
     assert (np.maximum.accumulate(times) - times).max() < 2_000_000
     assert times.min() >= 0
+    assert 60_000_000 <= times.max() < 82_000_000
+    last = source.read(0, [end - 1, 0], None, 10, 0)
+    assert last is not None
+    assert (last.record.num_rows, last.ended, source.endless) == (1, True, False)
+
+
+def test_an_open_load_is_released_by_the_clock() -> None:
+    source = Looped(Sales(10), 1_000, 20_000_000, 42, rate=2_000)
+    assert source.endless
+    released = source.read(0, [0, 5_000], None, 10**6, 5_500)
+    assert released is not None
+    assert released.record.num_rows == 501
+    assert source.read(0, released.position, None, 10**6, 5_500) is None
+
+
+def test_a_sweep_is_one_run_for_each_value() -> None:
+    assert [one.keys for one in swept(Options(), "keys=1_000,100000")] == [1_000, 100_000]
+    for wrong in ("speed=1", "keys=many", "keys"):
+        with pytest.raises(Misuse, match="--sweep"):
+            swept(Options(), wrong)
 
 
 def test_a_gap_is_measured_during_a_change_and_the_usual_one_outside() -> None:
@@ -141,6 +165,24 @@ def test_pictures(tmp_path: Path) -> None:
     assert (tmp_path / "out.png").stat().st_size > 0
 
 
+def test_runs_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(workload: Workload, options: Options, tell: object) -> Outcome:
+        peers = {"polars": {"rows_per_second": 9, "verified": True}, "flink": {"unavailable": "no Java"}}
+        return Outcome(workload.name, {"keys": options.keys}, True, {"rows_per_second": 7, "peers": peers}, {})
+
+    monkeypatch.setattr("benchmarks.throughput.run", run)
+    out, picture = tmp_path / "out.json", tmp_path / "out.png"
+    arguments = ["bench", "--peers", "all", "--json", str(out), "--plot", str(picture)]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    found = json.loads(out.read_text())
+    assert [run["name"] for run in found["runs"]] == list(THROUGHPUT)
+    assert picture.stat().st_size > 0
+    assert CliRunner().invoke(app, ["bench", "keyed-count", "--sweep", "keys=10,20", *arguments[3:]]).exit_code == 0
+    found = json.loads(out.read_text())
+    assert (found["name"], [run["settings"]["keys"] for run in found["runs"]]) == ("keyed-count", [10, 20])
+    assert found["machine"]["cores"] >= 1
+
+
 def test_the_command_line_writes_one_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = pytest.importorskip(MODULES["zombie"])
 
@@ -163,5 +205,6 @@ def test_the_command_line_writes_one_object(tmp_path: Path, monkeypatch: pytest.
 
 def test_wrong_names_and_sizes_are_refused() -> None:
     runner = CliRunner()
-    assert "there are: keyed-window" in str(runner.invoke(app, ["bench", "speed"]).exception)
+    assert "there are: keyed-count" in str(runner.invoke(app, ["bench", "speed"]).exception)
+    assert "has no peers" in str(runner.invoke(app, ["bench", "zombie", "--peers", "polars"]).exception)
     assert "250MB" in str(runner.invoke(app, ["bench", "rescale", "--state", "much"]).exception)

@@ -12,7 +12,6 @@ SMALL = {
     "benchmarks.recovery": Options(kills=2, rate=5_000),
     "benchmarks.rescale": Options(kills=2, rate=5_000, seconds=1.0),
     "benchmarks.skew": Options(kills=1, rows=8_000),
-    "benchmarks.window": Options(rows=200_000),
 }
 
 
