@@ -187,8 +187,8 @@ TAKING = (
         "fastest-watermark",
         "the watermark is the minimum over the inputs",
         INPUTS,
-        "                watermark = min(watermark, current.watermark)",
-        "                watermark = current.watermark",
+        "                watermark = min(watermark, channel.edge.watermark(current.watermark))",
+        "                watermark = channel.edge.watermark(current.watermark)",
     ),
     Mutant(
         "judged-by-own-watermark",
