@@ -52,10 +52,11 @@ class Chunks:
             self._levels[-_TOGETHER:] = [self._levels[-1] + 1]
 
     def take(self, numbers: Numbers, columns: Sequence[str] | None = None) -> pa.RecordBatch:
-        """These rows, in this order; of all columns or some."""
+        """These rows, in this order; of all columns or some. -1: a row without any value."""
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
-        if len(numbers) == 0:
-            return pa.RecordBatch.from_pylist([], schema=schema)
+        if len(numbers) == 0 or not self._chunks:
+            return nulls(schema, len(numbers))
+        # Chunk by chunk: Arrow would put all chunks of texts together first.
         ends = np.cumsum([chunk.num_rows for chunk in self._chunks])
         which = np.searchsorted(ends, numbers, side="right").astype(np.uint16)
         order = np.argsort(which, kind="stable")
@@ -65,13 +66,20 @@ class Chunks:
             if count:
                 local = numbers if count == len(numbers) else numbers[order[at : at + count]]
                 chosen = chunk if columns is None else chunk.select(list(columns))
-                parts.append(chosen.take(pa.array(local - (end - chunk.num_rows))))
+                parts.append(chosen.take(pa.array(local - (end - chunk.num_rows), mask=local < 0)))
                 at += count
         if len(parts) == 1:
             return parts[0]
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
         return pa.concat_batches(parts).take(pa.array(back))
+
+    def keep_only(self, numbers: Numbers) -> Numbers:
+        """Drop all rows but these; their new numbers."""
+        kept = np.zeros(self.held, np.bool_)
+        kept[numbers] = True
+        self.keep(kept)
+        return (np.cumsum(kept) - 1)[numbers]
 
     def keep(self, kept: npt.NDArray[np.bool_]) -> None:
         """Drop all rows but these; those kept are numbered anew, in the same order."""
@@ -83,3 +91,8 @@ class Chunks:
             at += chunk.num_rows
             if flags.any():
                 self._add(chunk.filter(pa.array(flags)), level)
+
+
+def nulls(schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    """So many rows without any value."""
+    return pa.RecordBatch.from_arrays([pa.nulls(rows, kind) for kind in schema.types], schema=schema)

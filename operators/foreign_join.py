@@ -16,8 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from operators.changes import change_schema
+from operators.chunks import nulls
 from operators.index import Slots
-from operators.kept_rows import columns_of, nulls
+from operators.kept_rows import columns_of
 from operators.keyed_rows import KeyedRows
 from operators.members import Members
 from operators.pairing import pair, without_nulls

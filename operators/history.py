@@ -17,10 +17,10 @@ import pyarrow as pa
 from operators.aggregates import evaluate
 from operators.changes import change_schema, changed_rows
 from operators.index import Slots
-from operators.keyed_rows import KeyedRows
+from operators.keyed_rows import TABLE, KeyedRows
 from operators.stateless import times_good
 from operators.step import DEAD_LETTERS
-from operators.table import GONE, TABLE, check_deleted
+from operators.table import GONE, check_deleted
 from operators.tally import Tally
 from seep.model.arrow import ArrowBatch, ArrowState
 from seep.model.epoch import Moment

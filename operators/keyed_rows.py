@@ -9,12 +9,16 @@ import pyarrow as pa
 
 from operators.index import Found, KeyIndex, Slots, split_deleted, state_table
 from operators.kept_rows import KeptRows, columns_of, loaded_rows, saved_columns
-from seep.model.arrow import KEY
+from seep.model.arrow import KEY, ArrowState
 from seep.model.keyspace import check_keys
 from seep.model.schema import physical
 
 _THERE = "there"
 _VALUE = "value."
+
+
+TABLE = "rows"
+"""What the state table of such an operator is called."""
 
 
 class KeyedRows:
@@ -66,3 +70,27 @@ class KeyedRows:
 
     def statistics(self) -> dict[str, int]:
         return {"keys": len(self.index), "state_bytes": self.index.size_bytes + self.kept.size_bytes}
+
+
+class HoldsRows:
+    """What operators share whose whole state is one such Table."""
+
+    def __init__(self, table: KeyedRows) -> None:
+        self._table = table
+
+    def content(self) -> pa.RecordBatch:
+        """The row of every key."""
+        return self._table.content()
+
+    def snapshot(self, full: bool) -> ArrowState:
+        return ArrowState({TABLE: self._table.snapshot(full)})
+
+    def mostly_changed(self) -> bool:
+        return self._table.index.mostly_changed()
+
+    def load(self, state: ArrowState) -> None:
+        if TABLE in state.tables:
+            self._table.load(state.tables[TABLE])
+
+    def statistics(self) -> dict[str, int]:
+        return self._table.statistics()

@@ -13,25 +13,24 @@ import numpy as np
 import pyarrow as pa
 
 from operators.changes import change_schema, differ
-from operators.keyed_rows import KeyedRows
+from operators.keyed_rows import HoldsRows, KeyedRows
 from operators.table_lookup import deletions
-from seep.model.arrow import ArrowBatch, ArrowState
+from seep.model.arrow import ArrowBatch
 from seep.model.epoch import Moment
 
 SIGN = "__sign"
 """The last column of signed rows (int8): 1 for a row that comes, -1 for one that goes."""
-TABLE = "rows"
 
 
 def signed_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([*schema, pa.field(SIGN, pa.int8())])
 
 
-class Retract:
+class Retract(HoldsRows):
     """In come the changes of a Table with the primary key ``keys``, out go signed rows of the columns ``rows``."""
 
     def __init__(self, keys: Sequence[str], rows: pa.Schema) -> None:
-        self._table = KeyedRows(keys, rows)
+        super().__init__(KeyedRows(keys, rows))
         self.schema = signed_schema(self._table.schema)
 
     @property
@@ -70,20 +69,3 @@ class Retract:
         signs = pa.array((2 * (chosen % 2) - 1).astype(np.int8))
         record = pa.RecordBatch.from_arrays([*rows.columns, signs], schema=self.schema)
         return {"out": ArrowBatch(record, buckets[chosen // 2])}
-
-    def content(self) -> pa.RecordBatch:
-        """The rows that count now."""
-        return self._table.content()
-
-    def snapshot(self, full: bool) -> ArrowState:
-        return ArrowState({TABLE: self._table.snapshot(full)})
-
-    def mostly_changed(self) -> bool:
-        return self._table.index.mostly_changed()
-
-    def load(self, state: ArrowState) -> None:
-        if TABLE in state.tables:
-            self._table.load(state.tables[TABLE])
-
-    def statistics(self) -> dict[str, int]:
-        return self._table.statistics()

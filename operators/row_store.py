@@ -7,13 +7,13 @@ it changes. Since old rows stay until then, `note` and `undo` cost a few numbers
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from operators.chunks import Chunks
 from operators.index import KeyIndex, Slots, split_deleted, state_table
 from operators.room import grown
 from seep.model.arrow import KEY
@@ -21,8 +21,6 @@ from seep.model.arrow import KEY
 Counts = npt.NDArray[np.int64]
 
 _FEW_ROWS = 64
-_LONG_ROWS = 4_000_000
-"""Chunks so long stay apart: the texts of one chunk must not outgrow the 2 GB that Arrow can address."""
 _VALUE = "value."
 """What the columns of the rows are called in a state table begins with this."""
 
@@ -45,14 +43,13 @@ class RowStore:
         self._starts = np.zeros(index.capacity, np.int64)
         self.counts = np.zeros(index.capacity, np.int64)
         """How many rows each entry has."""
-        self._chunks: list[pa.RecordBatch] = []
-        self._held = 0
+        self._chunks = Chunks(schema)
         self._current = 0
         """How many of the rows held are not out of date."""
 
     @property
     def size_bytes(self) -> int:
-        return self._starts.nbytes + self.counts.nbytes + sum(int(chunk.nbytes) for chunk in self._chunks)
+        return self._starts.nbytes + self.counts.nbytes + self._chunks.size_bytes
 
     def prepare(self, fresh: Slots) -> None:
         """The index has been searched: make room for its new entries, which have no rows yet."""
@@ -63,41 +60,16 @@ class RowStore:
 
     def read(self, slots: Slots) -> pa.RecordBatch:
         """The rows of these entries, one run after the other."""
-        return self._rows(spread(self._starts[slots], self.counts[slots]))
+        return self._chunks.take(spread(self._starts[slots], self.counts[slots]))
 
     def read_last(self, slots: Slots) -> pa.RecordBatch:
         """The last row of each of these entries, which have some."""
-        return self._rows(self._starts[slots] + self.counts[slots] - 1)
-
-    def _rows(self, places: Counts) -> pa.RecordBatch:
-        if len(places) == 0:
-            return pa.RecordBatch.from_pylist([], schema=self.schema)
-        if len(self._chunks) == 1:
-            return self._chunks[0].take(pa.array(places))
-        # Chunk by chunk: Arrow would put all chunks of texts together first.
-        firsts = np.cumsum([0, *(chunk.num_rows for chunk in self._chunks)])
-        order = np.argsort(places, kind="stable")
-        edges = np.searchsorted(places[order], firsts)
-        parts = [
-            chunk.take(pa.array(places[order[low:high]] - first))
-            for chunk, first, (low, high) in zip(self._chunks, firsts[:-1], pairwise(edges), strict=True)
-            if low < high
-        ]
-        back = np.empty(len(order), np.int64)
-        back[order] = np.arange(len(order))
-        return pa.concat_batches(parts).take(pa.array(back))
+        return self._chunks.take(self._starts[slots] + self.counts[slots] - 1)
 
     def write(self, slots: Slots, rows: pa.RecordBatch, counts: Counts | None = None) -> None:
         """Replace the rows of these entries (each named once), each by so many of ``rows``; without counts, by one."""
         given = np.ones(len(slots), np.int64) if counts is None else counts
-        self._place(slots, self._held + np.cumsum(given) - given, given)
-        if rows.num_rows == 0:
-            return
-        self._held += rows.num_rows
-        self._chunks.append(rows)
-        # A chunk is at least twice as long as the next one: few chunks, and no row is copied often.
-        while len(self._chunks) > 1 and self._chunks[-2].num_rows < 2 * self._chunks[-1].num_rows <= _LONG_ROWS:
-            self._chunks[-2:] = [pa.concat_batches(self._chunks[-2:])]
+        self._place(slots, self._chunks.append(rows) + np.cumsum(given) - given, given)
 
     def drop(self, slots: Slots) -> None:
         """These entries have no rows any more."""
@@ -117,13 +89,11 @@ class RowStore:
 
     def tidy(self) -> None:
         """The epoch is over: let go of the rows out of date, if they are many."""
-        if self._held > 2 * self._current + _FEW_ROWS:
+        if self._chunks.held > 2 * self._current + _FEW_ROWS:
             live = self._index.all()
-            parts = [live[low : low + _LONG_ROWS] for low in range(0, len(live), _LONG_ROWS)]
-            rows = [self.read(part) for part in parts]
-            self._chunks, self._held = [], 0
-            for part, kept in zip(parts, rows, strict=True):
-                self.write(part, kept, self.counts[part])
+            live = live[self.counts[live] > 0]
+            places = self._chunks.keep_only(spread(self._starts[live], self.counts[live]))
+            self._starts[live] = places[np.cumsum(self.counts[live]) - self.counts[live]]
 
     # --- snapshots -----------------------------------------------------------------------------------------------
 

@@ -17,22 +17,21 @@ from operators.aggregates import evaluate
 from operators.changes import DELETED, INSERTED, NONE, UPDATED, change_column, change_schema, differ
 from operators.index import Slots
 from operators.kernels.folds import last_rows
-from operators.keyed_rows import KeyedRows
+from operators.keyed_rows import HoldsRows, KeyedRows
 from operators.room import grown
 from seep.errors import Misuse
-from seep.model.arrow import ArrowBatch, ArrowState
+from seep.model.arrow import ArrowBatch
 from seep.model.epoch import Moment
 
-TABLE = "rows"
 GONE = "__gone"
 """Marks, on the way to a Table that is made of another, the rows that delete their key."""
 
 
-class LatestTable:
+class LatestTable(HoldsRows):
     """Latest by arrival. ``deleted``: a row for which this holds deletes its key. Out come the changes."""
 
     def __init__(self, keys: Sequence[str], schema: pa.Schema, deleted: pl.Expr | None = None) -> None:
-        self._table = KeyedRows(keys, schema)
+        super().__init__(KeyedRows(keys, schema))
         self._deleted = deleted
         check_deleted(self._table.schema, deleted)
         self._last = np.zeros(0, np.int64)
@@ -91,23 +90,6 @@ class LatestTable:
         columns = [*rows.columns, change_column(kinds[changed])]
         record = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         return {"out": ArrowBatch(record, self._table.index.buckets[slots[changed]])}
-
-    def content(self) -> pa.RecordBatch:
-        """The latest row of every key."""
-        return self._table.content()
-
-    def snapshot(self, full: bool) -> ArrowState:
-        return ArrowState({TABLE: self._table.snapshot(full)})
-
-    def mostly_changed(self) -> bool:
-        return self._table.index.mostly_changed()
-
-    def load(self, state: ArrowState) -> None:
-        if TABLE in state.tables:
-            self._table.load(state.tables[TABLE])
-
-    def statistics(self) -> dict[str, int]:
-        return self._table.statistics()
 
 
 def check_deleted(schema: pa.Schema, deleted: pl.Expr | None) -> None:

@@ -15,16 +15,14 @@ import pyarrow.compute as pc
 
 from operators.changes import change_schema
 from operators.kept_rows import columns_of
-from operators.keyed_rows import KeyedRows
+from operators.keyed_rows import HoldsRows, KeyedRows
 from operators.pairing import pair, without_nulls
 from seep.errors import Misuse
-from seep.model.arrow import CHANGE, DELETE, ArrowBatch, ArrowState
+from seep.model.arrow import CHANGE, DELETE, ArrowBatch
 from seep.model.epoch import Moment
 
-TABLE = "rows"
 
-
-class TableLookup:
+class TableLookup(HoldsRows):
     """Port 0: the Table's changes; every other port: the stream's rows."""
 
     def __init__(
@@ -37,7 +35,7 @@ class TableLookup:
         self._pairing = pair(inputs[1], keys[1], rows, keys[0])
         self._stream_keys = list(keys[1])
         self._inner = how == "inner"
-        self._table = KeyedRows(keys[0], rows)
+        super().__init__(KeyedRows(keys[0], rows))
         self.schema = self._pairing.schema
 
     @property
@@ -74,23 +72,6 @@ class TableLookup:
         rows = self._table.kept.take(slots)
         columns = [*batch.record.columns, *columns_of(rows, self._pairing.right_values)]
         return {"out": ArrowBatch(pa.RecordBatch.from_arrays(columns, schema=self.schema), batch.buckets)}
-
-    def content(self) -> pa.RecordBatch:
-        """The Table's rows."""
-        return self._table.content()
-
-    def snapshot(self, full: bool) -> ArrowState:
-        return ArrowState({TABLE: self._table.snapshot(full)})
-
-    def mostly_changed(self) -> bool:
-        return self._table.index.mostly_changed()
-
-    def load(self, state: ArrowState) -> None:
-        if TABLE in state.tables:
-            self._table.load(state.tables[TABLE])
-
-    def statistics(self) -> dict[str, int]:
-        return self._table.statistics()
 
 
 def deletions(changes: pa.RecordBatch) -> npt.NDArray[np.bool_]:

@@ -252,7 +252,7 @@ def test_rows_that_do_not_reach_the_top_are_no_change_of_state() -> None:
     assert head.snapshot(False).tables["best"].num_rows == 0
     for epoch in range(3, 400):
         take(epoch, epoch)
-    assert head._store._held < 200, "rows out of date are let go"
+    assert head._store._chunks.held < 200, "rows out of date are let go"
 
 
 # --- dedupe ------------------------------------------------------------------------------------------------------
