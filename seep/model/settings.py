@@ -10,6 +10,8 @@ class Settings:
     epoch_ms: float = 50.0
     epoch_rows: int = 1_000_000
     """A source closes its epoch at this many rows, however little time has passed."""
+    first_epoch_rows: int = 100_000
+    """At most, in the first epoch of a source that has more; then as many as the flow takes in an epoch's time."""
     checkpoint_ms: float = 2_000.0
     increments: int = 1_000_000
     """Incremental checkpoints after a full one (stores fold long chains by themselves)."""

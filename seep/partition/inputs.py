@@ -87,6 +87,8 @@ class Inputs:
         self.by_subscription: dict[SubscriptionId, Channel] = {}
         self.taken = 0
         self.highest = 0
+        self.watermark = BEGINNING
+        """The lowest of this partition and of those behind it."""
         self.number = 0
         self.digests: dict[tuple[str, PartitionId], dict[int, int]] = {}
         """What each sender announced for epochs not yet durable here: a replay must announce the same."""
@@ -307,10 +309,11 @@ class Inputs:
 
     def _credit(self, channel: Channel) -> None:
         if channel.subscription is not None:
-            self.desk.send(
-                channel.sender.worker,
-                Credit(channel.subscription, channel.sender.partition, channel.edge.name, self.taken, self.highest),
+            sender = channel.sender
+            credit = Credit(
+                channel.subscription, sender.partition, channel.edge.name, self.taken, self.highest, self.watermark
             )
+            self.desk.send(sender.worker, credit)
 
     def trim(self, upto: int) -> None:
         """Tell every sender of the journal that nothing up to this epoch will be asked for again."""

@@ -213,6 +213,7 @@ class OperatorPartition:
             self._take(upcoming)
         if self.epoch > self.credited:
             self.credited = self.epoch
+            inputs.watermark = min(self.moment.watermark, self.outputs.watermark)
             inputs.give_credit()
 
     def _may_take(self) -> bool:

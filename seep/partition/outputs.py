@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from seep.model.batch import Batch
 from seep.model.epoch import Progress
-from seep.model.ids import KeyRange, PartitionId
+from seep.model.ids import FOREVER, KeyRange, PartitionId
 from seep.partition.contract import Edge
 from seep.partition.desk import Desk
 from seep.protocol.journal import LIVE, Entry
@@ -32,6 +32,7 @@ class Cursor:
         "sequence",
         "subscription",
         "taken",
+        "watermark",
         "worker",
     )
 
@@ -41,6 +42,7 @@ class Cursor:
         self.key_range: KeyRange = message.key_range
         self.after = message.after
         self.taken = message.after
+        self.watermark = FOREVER
         self.position = position
         self.sequence = 0
         self.opened: deque[tuple[int, int]] = deque()
@@ -150,6 +152,7 @@ class Outputs:
         self.highest = max(self.highest, message.highest)
         cursor = self.cursors[message.edge].get(message.subscription.receiver)
         if cursor is not None and cursor.subscription == message.subscription:
+            cursor.watermark = message.watermark
             cursor.settle(message.taken)
             self._pump(message.edge, cursor)
 
@@ -212,6 +215,23 @@ class Outputs:
                 if end - cursor.position >= limit and entries[receiver].role == LIVE:
                     return True
         return False
+
+    @property
+    def watermark(self) -> int:
+        """The lowest that any receiver, or one behind it, has said (FOREVER: none has)."""
+        said = (cursor.watermark for cursors in self.cursors.values() for cursor in cursors.values())
+        return min(said, default=FOREVER)
+
+    @property
+    def waiting(self) -> int:
+        """Epochs that the slowest live receiver has not taken yet."""
+        entries, most = self.desk.journal.entries, 0
+        for name, cursors in self.cursors.items():
+            end = self.buffers[name].end
+            for receiver, cursor in cursors.items():
+                if entries[receiver].role == LIVE:
+                    most = max(most, len(cursor.opened) + end - cursor.position)
+        return most
 
     @property
     def size_bytes(self) -> int:

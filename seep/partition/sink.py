@@ -109,6 +109,7 @@ class SinkPartition:
             self.ended = self.desk.changed = True
         if inputs.taken > self.credited:
             self.credited = inputs.taken
+            inputs.watermark = self.moment.watermark
             inputs.give_credit()
 
     def _may_take(self) -> bool:

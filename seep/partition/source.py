@@ -18,6 +18,7 @@ from seep.model.ids import BEGINNING, FOREVER, PartitionId
 from seep.partition.contract import Graph, Intake, split_buckets
 from seep.partition.desk import Call, Desk, failure_of
 from seep.partition.outputs import Outputs
+from seep.partition.pace import AHEAD_EPOCHS, Pace
 from seep.partition.reread import Reread, same_rows, shapes_of
 from seep.protocol.effects import Append, FenceStore, ReadLog, StoreReply, Truncate
 from seep.protocol.journal import Entry
@@ -47,6 +48,7 @@ class SourcePartition:
         self.fenced = False
         self.failure = ""
         self.next_cut_ms = desk.now_ms
+        self.pace = Pace(desk.settings.first_epoch_rows, desk.settings.epoch_ms)
         self.appending: tuple[int, Record, dict[str, Batch]] | None = None
         self.logged = False
         self.truncated = 0
@@ -184,22 +186,27 @@ class SourcePartition:
             return
         if self.desk.journal.stopping or self.outputs.blocked:
             return
+        waiting = self.outputs.waiting if self.pace.ahead else 0
+        if waiting >= AHEAD_EPOCHS:
+            return
         if self.outputs.size_bytes >= self.desk.settings.buffer_bytes:
             self.desk.count("source_held_by_buffer")
             return
+        self.pace.begin(self.desk.now_ms, waiting)
         epoch = max(self.epoch + 1, self.outputs.highest)
         begins = self.desk.journal.begins if self.node.waits else 0
         with self._failing():
-            if begins < FOREVER:
-                self._cut(max(epoch, begins))
-            else:
+            if begins == FOREVER or self.pace.runs_away(self.desk.now_ms, self.outputs.watermark):
                 self._cut(epoch, reads=False)
+            else:
+                self._cut(max(epoch, begins))
 
     def _cut(self, epoch: int, reads: bool = True) -> None:
-        """``reads=False``: an empty epoch, while Tables are loaded; a source that waits is not idle."""
+        """``reads=False``: an empty epoch, while Tables are loaded or other sources catch up; who waits is not idle."""
         settings, wall_ms = self.desk.settings, max(self.desk.wall_ms, self.cut_wall_ms)
         outputs: list[dict[str, Batch]] = []
-        rows, left, full = 0, settings.epoch_rows, False
+        limit = min(settings.epoch_rows, self.pace.rows)
+        rows, left, full = 0, limit, False
         self.intake.epoch = epoch
         for index, (split, known) in enumerate(self.splits.items()):
             known[0] = known[1]
@@ -223,10 +230,11 @@ class SourcePartition:
         merged = _merge(outputs)
         ended = all(known[3] for known in self.splits.values())
         self.next_cut_ms += settings.epoch_ms
-        if full or self.next_cut_ms < self.desk.now_ms:
+        if (full and limit == settings.epoch_rows) or self.next_cut_ms < self.desk.now_ms:
             self.next_cut_ms = self.desk.now_ms
         self.cut_wall_ms = wall_ms
         self.watermark = self._watermark(wall_ms)
+        self.pace.end(self.desk.now_ms, full if reads else self.pace.ahead, self.watermark)
         self._append(epoch, self._record(wall_ms, rows, merged, ended), merged)
 
     def _watermark(self, wall_ms: int) -> int:

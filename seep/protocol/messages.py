@@ -71,13 +71,15 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """Receiver to sender: taken up to `taken`; `highest` is the highest epoch number heard of anywhere."""
+    """Receiver to sender: taken up to `taken`; `highest` is the highest epoch number heard of anywhere, `watermark` the
+    lowest of the receiver and of those behind it."""
 
     subscription: SubscriptionId
     sender: PartitionId
     edge: str
     taken: int
     highest: int
+    watermark: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,7 @@ def draw_settings(random: Random) -> Settings:
     return Settings(
         epoch_ms=random.choice((2.0, 5.0, 10.0)),
         epoch_rows=random.choice((2, 6, 20)),
+        first_epoch_rows=random.choice((1, 4, 100)),
         checkpoint_ms=random.choice((1.0, 20.0, 60.0, 150.0)),
         increments=random.choice((0, 1, 4)),
         frame_rows=random.choice((1, 3, 100)),

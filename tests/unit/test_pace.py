@@ -1,0 +1,86 @@
+"""A source that has more than the flow can take: how much it puts into an epoch."""
+
+from __future__ import annotations
+
+import pytest
+
+from seep.model.ids import BEGINNING, FOREVER
+from seep.partition.pace import AHEAD_EPOCHS, Pace
+
+EPOCH_MS = 50.0
+
+
+def settled(first_rows: int, rows_a_ms: float, epochs: int = 200) -> list[int]:
+    """The rows of each epoch when the flow takes so many rows a millisecond, one epoch after the other."""
+    pace, now_ms, found, done_ms = Pace(first_rows, EPOCH_MS), 0.0, list[int](), list[float]()
+    for _ in range(epochs):
+        waiting = sum(at > now_ms for at in done_ms)
+        if waiting >= AHEAD_EPOCHS:
+            now_ms = sorted(done_ms)[-AHEAD_EPOCHS]
+            waiting = AHEAD_EPOCHS - 1
+        pace.begin(now_ms, waiting)
+        found.append(pace.rows)
+        done_ms.append(max(now_ms, done_ms[-1] if done_ms else 0.0) + pace.rows / rows_a_ms)
+        pace.end(now_ms, True, BEGINNING)
+        now_ms += EPOCH_MS
+    return found
+
+
+@pytest.mark.parametrize("first_rows", [1, 1_000, 100_000])
+@pytest.mark.parametrize("rows_a_ms", [0.05, 20.0, 5_000.0])
+def test_an_epoch_is_about_as_much_work_as_its_interval_is_long(first_rows: int, rows_a_ms: float) -> None:
+    wanted = max(1.0, rows_a_ms * EPOCH_MS)
+    found = settled(first_rows, rows_a_ms)[-50:]
+    assert wanted / 2 <= sum(found) / len(found) <= wanted * 2
+
+
+def test_a_source_that_gives_all_it_has_is_not_held_back() -> None:
+    pace = Pace(100, EPOCH_MS)
+    pace.begin(0.0, 0)
+    pace.end(0.0, False, 7)
+    pace.begin(1_000.0, 2)
+    assert (pace.rows, pace.ahead) == (100, False)
+    assert not pace.runs_away(1_000.0, 1)
+
+
+class Racing:
+    """A source whose event time moves by ten in an epoch, in a flow whose watermark is so far behind."""
+
+    def __init__(self) -> None:
+        self.pace, self.now_ms, self.own = Pace(100, EPOCH_MS), 0.0, 1_000
+
+    def cut(self, flow: int) -> bool:
+        """One interval later the flow's watermark is this: does the source read?"""
+        self.now_ms += EPOCH_MS
+        reads = not self.pace.runs_away(self.now_ms, flow)
+        self.own += 10 * reads
+        self.pace.end(self.now_ms, True, self.own)
+        return reads
+
+
+def test_one_that_runs_away_from_the_watermark_waits_until_it_follows() -> None:
+    racing = Racing()
+    assert all(racing.cut(racing.own - 20) for _ in range(30)), "a constant distance is the flow's own"
+    flow = racing.own - 20
+    apart = []
+    for _ in range(200):
+        flow += 2
+        racing.cut(flow)
+        apart.append(racing.own - flow)
+    assert max(apart) < 20 + 10 * 12, "it gets no further than some epochs"
+    flow = racing.own - 20
+    assert racing.cut(flow), "and goes on when the others are there"
+
+
+def test_it_does_not_wait_for_those_who_stand_still() -> None:
+    racing = Racing()
+    flow = racing.own
+    read = [racing.cut(flow) for _ in range(200)]
+    assert not all(read)
+    assert sum(read) > 100
+
+
+@pytest.mark.parametrize("unknown", [BEGINNING, FOREVER])
+def test_an_unknown_watermark_is_not_waited_for(unknown: int) -> None:
+    racing = Racing()
+    assert all(racing.cut(unknown) for _ in range(100))
