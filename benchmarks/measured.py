@@ -18,6 +18,7 @@ from benchmarks.machine import cpu_seconds
 from benchmarks.oracle import expected
 from benchmarks.workload import WORKERS, Workload
 from seep.errors import Retry
+from seep.partition.saver import VERSIONS
 from seep.running import Job
 
 LOOK_SECONDS = 0.5
@@ -173,7 +174,7 @@ class Measured:
 
 
 def _checkpoints(job: Job) -> int:
-    """Durable ones of the operator partition that has the fewest."""
+    """Durable ones so far of the operator partition that has the fewest; each has the number after the one before."""
     graph, statuses = job.host.machine.graph, job.host.view.statuses
-    counts = [s.own_checkpoints for s in statuses.values() if graph.nodes[s.partition.operator].kind == "operator"]
-    return min(counts, default=0)
+    newest = [s.durable_version for s in statuses.values() if graph.nodes[s.partition.operator].kind == "operator"]
+    return min((version % VERSIONS for version in newest), default=0)

@@ -3,7 +3,9 @@
 **Rows of an epoch.** An epoch should be about as much work as its interval is long: larger ones make results late, wait
 in memory by the dozen and hold back checkpoints; smaller ones cost more for each row. How fast the flow is, the source
 cannot know, but it sees it: when few of its epochs wait and the next cut is in time, the next one may be larger; when a
-cut comes late, because the worker was busy or too many epochs waited, it is smaller by as much.
+cut comes late, because the worker was busy or too many epochs waited, it is smaller. But only if it is the rows that take
+the time: that is estimated from how the time between cuts has followed their number. On a busy machine an epoch takes its
+time however few rows it has, and with fewer of them less would get done and nothing would be sooner.
 
 **Event time.** Partitions of sources that read a backlog at different speeds drift apart, and whatever joins or windows
 them must remember all that lies between the fastest and the slowest. So one whose event time runs away from the flow's
@@ -19,14 +21,34 @@ from seep.model.ids import BEGINNING, FOREVER
 
 AHEAD_EPOCHS = 3
 """Epochs cut and not yet taken by a receiver, beyond which a source that has more to give waits."""
-GROWTH = 1.25
-SHRINKAGE = 0.5
-IN_TIME = 0.75
+GROWTH, SHRINKAGE, COLLAPSE = 1.25, 0.85, 0.6
+IN_TIME, VERY_LATE = 0.75, 0.25
+"""The interval, as a share of the time that passed between two cuts."""
+_RECENT = 0.95
 APART_EPOCHS = 8
 """How far, in epochs of its own, a source may run away from the watermark."""
 STILL_EPOCHS = 20
 """After so many intervals a watermark that has not moved is not waited for."""
-_RECENT = 0.8
+
+
+class Line:
+    """The straight line through points of which the recent ones count most."""
+
+    def __init__(self) -> None:
+        self._weight = self._x = self._y = self._xx = self._xy = 0.0
+
+    def add(self, x: float, y: float) -> None:
+        self._weight = _RECENT * self._weight + 1
+        self._x += (x - self._x) / self._weight
+        self._y += (y - self._y) / self._weight
+        self._xx += (x * x - self._xx) / self._weight
+        self._xy += (x * y - self._xy) / self._weight
+
+    @property
+    def slope(self) -> float:
+        """0 where all points lie above each other."""
+        spread = self._xx - self._x * self._x
+        return (self._xy - self._x * self._y) / spread if spread > 1e-9 * self._xx else 0.0
 
 
 class Pace:
@@ -35,6 +57,8 @@ class Pace:
         self._epoch_ms = epoch_ms
         self._cut_ms: float | None = None
         """When the latest cut was made, if it had as many rows as it might."""
+        self._line = Line()
+        self._cut_rows = 0
         self._own = BEGINNING
         self._step = 0.0
         """How far its event time moves in an epoch."""
@@ -57,17 +81,23 @@ class Pace:
         """The next epoch is cut now; so many wait to be taken."""
         if self._cut_ms is None or now_ms <= self._cut_ms:
             return
-        share = self._epoch_ms / (now_ms - self._cut_ms)
-        if share < IN_TIME:
-            self._rows = max(1.0, self._rows * max(share, SHRINKAGE))
-        elif waiting <= 1:
-            self._rows = max(self._rows * GROWTH, self._rows + 1)
+        passed_ms = now_ms - self._cut_ms
+        self._line.add(self._cut_rows, passed_ms)
+        share = self._epoch_ms / passed_ms
+        if share < VERY_LATE:
+            self._rows *= COLLAPSE
+        elif share < IN_TIME and self._line.slope * self._rows > passed_ms / 2:
+            self._rows *= SHRINKAGE
+        elif waiting <= 1 or share < IN_TIME:
+            self._rows += max(self._rows * (GROWTH - 1), 1.0)
+        self._rows = max(1.0, self._rows)
 
-    def end(self, now_ms: float, full: bool, watermark: int) -> None:
-        """It has been cut; ``full``: there is more."""
+    def end(self, now_ms: float, rows: int, full: bool, watermark: int) -> None:
+        """It has been cut with so many rows; ``full``: there is more."""
         self._cut_ms = now_ms if full else None
+        self._cut_rows = rows
         if BEGINNING < self._own < watermark < FOREVER:
-            self._step = _RECENT * self._step + (1 - _RECENT) * (watermark - self._own)
+            self._step += (watermark - self._own - self._step) * (0.2 if self._step else 1.0)
         self._own = watermark
 
     def runs_away(self, now_ms: float, watermark: int) -> bool:

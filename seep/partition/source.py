@@ -234,7 +234,7 @@ class SourcePartition:
             self.next_cut_ms = self.desk.now_ms
         self.cut_wall_ms = wall_ms
         self.watermark = self._watermark(wall_ms)
-        self.pace.end(self.desk.now_ms, full if reads else self.pace.ahead, self.watermark)
+        self.pace.end(self.desk.now_ms, rows, full if reads else self.pace.ahead, self.watermark)
         self._append(epoch, self._record(wall_ms, rows, merged, ended), merged)
 
     def _watermark(self, wall_ms: int) -> int:

@@ -10,8 +10,9 @@ from seep.partition.pace import AHEAD_EPOCHS, Pace
 EPOCH_MS = 50.0
 
 
-def settled(first_rows: int, rows_a_ms: float, epochs: int = 200) -> list[int]:
-    """The rows of each epoch when the flow takes so many rows a millisecond, one epoch after the other."""
+def settled(first_rows: int, rows_a_ms: float, fixed_ms: float = 0.0, epochs: int = 200) -> list[int]:
+    """The rows of each epoch when the flow takes so many rows a millisecond, one epoch after the other, and each epoch
+    so long in any case."""
     pace, now_ms, found, done_ms = Pace(first_rows, EPOCH_MS), 0.0, list[int](), list[float]()
     for _ in range(epochs):
         waiting = sum(at > now_ms for at in done_ms)
@@ -20,8 +21,8 @@ def settled(first_rows: int, rows_a_ms: float, epochs: int = 200) -> list[int]:
             waiting = AHEAD_EPOCHS - 1
         pace.begin(now_ms, waiting)
         found.append(pace.rows)
-        done_ms.append(max(now_ms, done_ms[-1] if done_ms else 0.0) + pace.rows / rows_a_ms)
-        pace.end(now_ms, True, BEGINNING)
+        done_ms.append(max(now_ms, done_ms[-1] if done_ms else 0.0) + fixed_ms + pace.rows / rows_a_ms)
+        pace.end(now_ms, pace.rows, True, BEGINNING)
         now_ms += EPOCH_MS
     return found
 
@@ -34,10 +35,16 @@ def test_an_epoch_is_about_as_much_work_as_its_interval_is_long(first_rows: int,
     assert wanted / 2 <= sum(found) / len(found) <= wanted * 2
 
 
+def test_epochs_do_not_shrink_when_it_is_not_the_rows_that_take_the_time() -> None:
+    """The interval cannot be kept whatever is done: then rows for most of the time."""
+    found = settled(1_000, rows_a_ms=20.0, fixed_ms=70.0)[-50:]
+    assert 70 * 20.0 / 2 <= sum(found) / len(found) <= 300 * 20.0
+
+
 def test_a_source_that_gives_all_it_has_is_not_held_back() -> None:
     pace = Pace(100, EPOCH_MS)
     pace.begin(0.0, 0)
-    pace.end(0.0, False, 7)
+    pace.end(0.0, 10, False, 7)
     pace.begin(1_000.0, 2)
     assert (pace.rows, pace.ahead) == (100, False)
     assert not pace.runs_away(1_000.0, 1)
@@ -54,7 +61,7 @@ class Racing:
         self.now_ms += EPOCH_MS
         reads = not self.pace.runs_away(self.now_ms, flow)
         self.own += 10 * reads
-        self.pace.end(self.now_ms, True, self.own)
+        self.pace.end(self.now_ms, 100, True, self.own)
         return reads
 
 
