@@ -3,9 +3,9 @@
 **Rows of an epoch.** An epoch should be about as much work as its interval is long: larger ones make results late, wait
 in memory by the dozen and hold back checkpoints; smaller ones cost more for each row. How fast the flow is, the source
 cannot know, but it sees it: when few of its epochs wait and the next cut is in time, the next one may be larger; when a
-cut comes late, because the worker was busy or too many epochs waited, it is smaller. But only if it is the rows that take
-the time: that is estimated from how the time between cuts has followed their number. On a busy machine an epoch takes its
-time however few rows it has, and with fewer of them less would get done and nothing would be sooner.
+cut comes late, because the worker was busy or too many epochs waited, it is smaller. But only if it is the rows that
+take the time: that is estimated from how the time between cuts has followed their number. On a busy machine an epoch
+takes its time however few rows it has; with fewer of them less would get done, and nothing would be sooner.
 
 **Event time.** Partitions of sources that read a backlog at different speeds drift apart, and whatever joins or windows
 them must remember all that lies between the fastest and the slowest. So one whose event time runs away from the flow's
