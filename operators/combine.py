@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import expm1, sqrt
 
 import numpy as np
 import pyarrow as pa
@@ -71,8 +72,8 @@ def why_not(schema: pa.Schema, aggregates: Mapping[str, Spec]) -> str:
 
 
 def worth_folding(record: pa.RecordBatch, keys: Sequence[str]) -> bool:
-    """By the first rows: does a key come at least twice on average, or one alone so often that it would swamp the
-    partition it goes to?
+    """Does a key come at least twice on average, as far as the first rows tell, or one alone so often that it would
+    swamp the partition it goes to?
 
     >>> batch = pa.record_batch({"key": [1, 2, 3, 1, 2, 3], "other": [1, 2, 3, 4, 5, 6]})
     >>> worth_folding(batch, ["key"]), worth_folding(batch, ["key", "other"])
@@ -88,7 +89,24 @@ def worth_folding(record: pa.RecordBatch, keys: Sequence[str]) -> bool:
         table = pa.Table.from_batches([sample])
         counts = table.group_by(list(keys), use_threads=False).aggregate([([], "count_all")]).column("count_all")
     most = pc.max(counts).as_py() or 0
-    return bool(2 * len(counts) <= sample.num_rows or most >= max(_HOT_ROWS, sample.num_rows / _HOT_PARTS))
+    often = 2 * keys_among(record.num_rows, sample.num_rows, len(counts)) <= record.num_rows
+    return bool(often or most >= max(_HOT_ROWS, sample.num_rows / _HOT_PARTS))
+
+
+def keys_among(rows: int, sampled: int, found: int) -> float:
+    """How many keys so many rows have, if so many of them had so many: as if all keys came equally often. (If they do
+    not, there are more rare ones, but most rows are of the others.)
+
+    >>> round(keys_among(1_000_000, 8_192, 5_593), -3)
+    10000.0
+    """
+    if found >= sampled or rows <= sampled:
+        return rows if found >= sampled else found
+    low, high = float(found), float(sampled) * sampled
+    while high > 1.01 * low:
+        keys = sqrt(low * high)
+        low, high = (keys, high) if keys * -expm1(-sampled / keys) < found else (low, keys)
+    return high * -expm1(-rows / high)
 
 
 def is_folded(batch: ArrowBatch) -> bool:
