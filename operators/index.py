@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from operators.kernels import index as kernel
-from operators.kernels import lookup, order
+from operators.kernels import order
 from operators.room import grown
+from operators.search import NO_TIMES, Search, seek, seek_text
+from operators.search import Found as Found
+from operators.search import Slots as Slots
 from seep.model.arrow import BUCKET, DELETED, KEY
-from seep.model.keyform import Column, Rows, column_of, decode, encode
+from seep.model.keyform import Rows, column_of, decode, encode
 
-Slots = npt.NDArray[np.int64]
-
-_NO_TIMES = np.empty(0, np.int64)
 _FIRST_SLOTS = 64
 _PLACES = 4
 """Places in the table for each slot. Many are free, so most searches end at the first: the next one could not be
@@ -32,17 +32,7 @@ _MOVED_AT_ONCE = 4
 _ROWS_AT_ONCE = 32_768
 """A batch is searched in stretches whose words stay in the processor's cache."""
 
-
 _BY_SLOT = ("times", "buckets", "live", "_entries", "_starts", "_lengths", "_dirty", "_saved", "_free", "_waiting")
-
-
-class Found(NamedTuple):
-    slots: Slots
-    """One for each row; -1 for a row without an entry (late, broken)."""
-    touched: Slots
-    """Each slot once, in order of first appearance."""
-    fresh: Slots
-    """Those of them that are new: the values at these slots must be cleared."""
 
 
 class KeyIndex:
@@ -93,7 +83,7 @@ class KeyIndex:
     ) -> Found:
         """The slot of each row, made if need be; every slot touched counts as changed. ``changed=False``: only those
         that `mark` names afterwards, which must name the fresh ones."""
-        search = _Search(self, rows)
+        search = Search(self, rows)
         for low in range(0, rows, _ROWS_AT_ONCE):
             high = min(rows, low + _ROWS_AT_ONCE)
             part = [column.slice(low, high - low) for column in columns]
@@ -112,9 +102,9 @@ class KeyIndex:
         """The slot of each row, -1 where its key has none; nothing is made, and nothing counts as changed."""
         slots = np.empty(rows, np.int64)
         if len(columns) == 1 and (shape := column_of(columns[0])).width < 0:
-            self._missing(slots, partial(_seek_text, self, shape, _NO_TIMES))
+            self._missing(slots, partial(seek_text, self, shape, NO_TIMES))
         else:
-            self._missing(slots, partial(_seek, self, encode(columns, rows), _NO_TIMES))
+            self._missing(slots, partial(seek, self, encode(columns, rows), NO_TIMES))
         return slots
 
     def _missing(self, slots: Slots, look_up: Callable[[Any, Slots], int]) -> int:
@@ -238,7 +228,7 @@ class KeyIndex:
         if len(keys) > self.capacity:
             self._widen(1 << len(keys).bit_length())
         self._make_words(len(form.words))
-        search = _Search(self, len(keys))
+        search = Search(self, len(keys))
         search.add(0, form, times)
         found = search.found(changed=False)
         self._dirty[found.touched] = False
@@ -251,101 +241,6 @@ class KeyIndex:
         self._saved[found.touched] = False
         self.remove(found.touched)
         return found.touched
-
-
-def _seek(index: KeyIndex, form: Rows, times: Any, table: Any, slots: Slots) -> int:
-    where = (index._arena, index._entries, index._starts, index._lengths, index.times)
-    return int(lookup.look_up(form.offsets, form.words, times, table, *where, slots))
-
-
-def _seek_text(index: KeyIndex, shape: Column, times: Any, table: Any, slots: Slots) -> int:
-    """The same where the key is one column of varying length."""
-    where = (index._arena, index._entries, index._starts, index.times)
-    return int(lookup.look_up_text(*_text(shape, times), table, *where, slots))
-
-
-def _text(shape: Column, times: Any) -> tuple[Any, Any, Any, Any, Any, Any]:
-    return shape.starts, shape.values, np.uint64(shape.tag << 56), shape.validity, shape.bit, times
-
-
-class _Search:
-    """One search of the index by many rows: look up, enter what was missing, note what was met."""
-
-    def __init__(self, index: KeyIndex, rows: int) -> None:
-        self._index = index
-        self._slots = np.empty(rows, np.int64)
-        if len(index._scratch[0]) < rows:
-            index._scratch = (np.empty(rows, np.int64), np.empty(rows, np.int64))
-        self._touched, self._fresh = index._scratch
-        self._met = 0
-        index._counters[kernel.FRESH] = 0
-        index._stamp += 1
-
-    def add(self, low: int, form: Rows, times: npt.NDArray[np.int64] | None) -> None:
-        index, given = self._index, _NO_TIMES if times is None else times
-        slots = self._slots[low : low + len(form.offsets) - 1]
-        if index._missing(slots, partial(_seek, index, form, given)):
-            self._insert(
-                slots,
-                lambda at: kernel.insert(at, form.offsets, form.words, given, *self._memory(slots)),
-                lambda at: int(form.offsets[at + 1] - form.offsets[at]),
-            )
-        self._touch(slots)
-
-    def add_text(self, low: int, shape: Column, times: npt.NDArray[np.int64] | None) -> None:
-        """The key is this one column of varying length."""
-        index, given = self._index, _NO_TIMES if times is None else times
-        slots = self._slots[low : low + len(shape.array)]
-        if index._missing(slots, partial(_seek_text, index, shape, given)):
-            self._insert(
-                slots,
-                lambda at: kernel.insert_text(at, *_text(shape, given), *self._memory(slots)),
-                lambda at: 1 + (len(shape.array[at].as_buffer() or b"") + 7) // 8,
-            )
-        self._touch(slots)
-
-    def _insert(self, slots: Slots, insert: Callable[[int], int], words: Callable[[int], int]) -> None:
-        """Enter the missing keys, making room whenever there is none for the ``words`` of a row."""
-        index, at = self._index, 0
-        while at < len(slots):
-            made = int(index._counters[kernel.FRESH])
-            at = insert(at)
-            fresh = self._fresh[made : index._counters[kernel.FRESH]]
-            index.live[fresh] = True
-            index._stamps[fresh] = -1
-            if at < len(slots):
-                index._make_room(words(at))
-                # Whatever this search has entered must be met by its other rows, in whichever table they look.
-                index._move(self._fresh[: index._counters[kernel.FRESH]])
-
-    def _touch(self, slots: Slots) -> None:
-        index = self._index
-        self._met = lookup.touch(slots, index._stamps, index._stamp, self._touched, self._met)
-
-    def _memory(self, slots: Slots) -> tuple[Any, ...]:
-        index = self._index
-        return (
-            index._table,
-            index._arena,
-            index._entries,
-            index._starts,
-            index._lengths,
-            index.times,
-            index.buckets,
-            index._free,
-            slots,
-            self._fresh,
-            index._counters,
-        )
-
-    def found(self, changed: bool) -> Found:
-        index = self._index
-        touched = self._touched[: self._met].copy()
-        fresh = self._fresh[: index._counters[kernel.FRESH]].copy()
-        index._saved[fresh] = False
-        if changed:
-            index._dirty[touched] = True
-        return Found(self._slots, touched, fresh)
 
 
 def identity_rows(keys: pa.Array, timed: bool) -> tuple[Rows, npt.NDArray[np.int64] | None]:

@@ -16,6 +16,7 @@ import numpy as np
 from seep.model.hashing import PRIME_1, PRIME_3, Words, compiled, is_valid, load_offset, load_word, tail_word
 
 ONE = np.uint64(1)
+BLOCK = 64
 
 
 @compiled
@@ -172,6 +173,74 @@ def look_up_text(
         slots[row] = slot - (slot == 0)
         missing += slot == 0
     return missing
+
+
+@compiled
+def look_up_text_far(
+    text_starts: int,
+    data: int,
+    tag: np.uint64,
+    validity: int,
+    bit: int,
+    times: Any,
+    table: Any,
+    arena: Words,
+    starts: Any,
+    entry_times: Any,
+    slots: Any,
+) -> Any:
+    """The same in an index too large for the processor's cache: block by block first all digests, then where the keys
+    of their likely slots begin, then the keys, so that the processor waits for many places of memory at once. No digest
+    is compared: it would be one more place."""
+    mask = np.uint64(table.shape[0] - 1)
+    timed = times.shape[0] > 0
+    places, begins = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.uint64)
+    missing, rows = 0, slots.shape[0]
+    for low in range(0, rows, BLOCK):
+        high = min(low + BLOCK, rows)
+        for row in range(low, high):
+            address, size, header = text_at(text_starts, data, tag, validity, bit, row)
+            digest = stirred(first_digest(times[row] if timed else np.int64(0)), header)
+            for word in range(np.uint64(size >> 3)):
+                digest = stirred(digest, load_word(address + 8 * np.int64(word)))
+            if size & 7:
+                digest = stirred(digest, tail_word(address, size))
+            at = (digest >> np.uint64(20)) & mask
+            places[np.uint64(row - low)] = at
+            slots[np.uint64(row)] = table[at]
+        for row in range(low, high):
+            begins[np.uint64(row - low)] = starts[np.uint64(slots[np.uint64(row)])]
+        for row in range(low, high):
+            address, size, header = text_at(text_starts, data, tag, validity, bit, row)
+            slot, at, begin = slots[np.uint64(row)], places[np.uint64(row - low)], begins[np.uint64(row - low)]
+            whole = np.uint64(size >> 3)
+            while slot > 0:
+                if arena[begin] == header and (not timed or entry_times[np.uint64(slot)] == times[row]):
+                    different = np.uint64(0)
+                    for word in range(whole):
+                        different |= arena[begin + ONE + word] ^ load_word(address + 8 * np.int64(word))
+                    if size & 7:
+                        different |= arena[begin + ONE + whole] ^ tail_word(address, size)
+                    if different == 0:
+                        break
+                at = (at + ONE) & mask
+                slot = np.int64(table[at])
+                begin = np.uint64(starts[np.uint64(slot)])
+            slots[np.uint64(row)] = slot - (slot == 0)
+            missing += slot == 0
+    return missing
+
+
+@compiled
+def text_at(text_starts: int, data: int, tag: np.uint64, validity: int, bit: int, row: Any) -> Any:
+    """Where a row's text lies, its size, and the header of its key; null has no text, and 0 for a header."""
+    start = np.int64(load_offset(text_starts + 4 * row))
+    size = np.int64(load_offset(text_starts + 4 * row + 4)) - start
+    header = tag | np.uint64(size)
+    if not is_valid(validity, int(bit + row)):
+        size = np.int64(0)
+        header = np.uint64(0)
+    return data + start, size, header
 
 
 @compiled

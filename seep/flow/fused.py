@@ -17,7 +17,9 @@ import polars as pl
 import pyarrow as pa
 
 from operators.combine import Combine, Combiner, worth_folding
+from operators.index import KeyIndex
 from operators.retract import SIGN
+from operators.search import warm_search
 from operators.step import DEAD_LETTERS, Failure, Site, Step, dead_letters
 from operators.tally import Tally
 from seep.flow.grouping import Directed, Grouping
@@ -200,6 +202,7 @@ class LogicPlan:
 
         Users' code is never run for this, nor Polars, whose threads would make a fork of this process unsafe.
         """
+        warm_search(KeyIndex([pa.string()], timed=False))
         given = self.head.args[1] if isinstance(self.head, partial) else {}
         if any(spec.foreign for spec in given.get("aggregates", {}).values()):
             return

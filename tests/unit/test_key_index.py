@@ -6,9 +6,12 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from operators.index import KeyIndex, identity_rows
-from seep.model.keyform import encode
+from operators.kernels.lookup import look_up_text
+from operators.search import NO_TIMES, _text, seek_text_far
+from seep.model.keyform import column_of, encode
 from seep.model.keyspace import hash_columns, to_buckets
 
 
@@ -92,3 +95,24 @@ def test_looking_finds_what_has_not_moved_yet() -> None:
         assert index.look([pa.array(keys[low : low + 130])], len(found.slots)).tolist() == found.slots.tolist()
         assert (index.look([pa.array(keys[: low + 1])], low + 1) > 0).all()
         assert index.look([pa.array([-1, 5_000])], 2).tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_a_large_index_finds_what_a_small_one_does(timed: bool) -> None:
+    """Of every length of text, null, absent, at any offset; the two loops must agree."""
+    random = np.random.default_rng(3)
+    known = [None, "", *("x" * int(n) + str(i) for i, n in enumerate(random.integers(0, 20, 5_000)))]
+    index = KeyIndex([pa.string()], timed)
+    times = random.integers(0, 3, len(known)) if timed else None
+    slots = index.find([pa.array(known)], len(known), times).slots
+    assert index.numbers > 4_096
+    chosen = random.integers(0, len(known), 3_000)
+    asked = pa.array([known[i] if i % 7 else f"absent-{i}" for i in chosen], pa.string()).slice(5)
+    wanted = np.array([slots[i] if i % 7 else -1 for i in chosen])[5:]
+    given = (times[chosen][5:] if times is not None else NO_TIMES).copy()
+    shape = column_of(asked)
+    far, near = np.empty(len(asked), np.int64), np.empty(len(asked), np.int64)
+    missing = seek_text_far(index, shape, given, index._table, far)
+    place = (index._arena, index._entries, index._starts, index.times)
+    assert look_up_text(*_text(shape, given), index._table, *place, near) == missing == int((wanted < 0).sum())
+    assert far.tolist() == near.tolist() == wanted.tolist()
