@@ -69,6 +69,15 @@ class KeyIndex:
         return int(self._counters[kernel.LIVE])
 
     @property
+    def searches(self) -> int:
+        """How often it has been searched."""
+        return self._stamp
+
+    def last_met(self, slots: Slots) -> npt.NDArray[np.int64]:
+        """For each of these the number of the last search that found or made it."""
+        return self._stamps[slots]
+
+    @property
     def numbers(self) -> int:
         """All slots ever given out are below this, and above 0."""
         return int(self._counters[kernel.HIGH_SLOT])

@@ -38,6 +38,7 @@ SIDES = ("left", "right")
 HOW = {"inner": (False, False), "left": (True, False), "right": (False, True), "full": (True, True)}
 """Which sides are kept: their rows are emitted alone when they have no partner."""
 COUNTERS = "counters"
+_FEW_KEYS = 1_024
 
 Times = npt.NDArray[np.int64]
 
@@ -92,6 +93,7 @@ class Join(ABC):
 
     def _clear(self) -> None:
         self._index = KeyIndex(self._kinds, timed=False)
+        self._expired_rows = self._forgot_at = 0
         given = zip(self._schemas, self._inputs, strict=True)
         self._sides = [Side(schema, one.keys, one.time, self._index) for schema, one in given]
 
@@ -219,22 +221,29 @@ class Join(ABC):
     # --- the end of rows -------------------------------------------------------------------------------------------
 
     def _expired(self, watermark: int) -> list[ArrowBatch]:
-        alone, touched = [], []
+        alone = []
         for side, waiting in enumerate(self._sides):
-            slots, rows = waiting.expire(FOREVER if watermark >= FOREVER else self.horizon(side, watermark))
-            touched.append(slots)
+            rows = waiting.expire(FOREVER if watermark >= FOREVER else self.horizon(side, watermark))
+            self._expired_rows += len(rows)
             if self._keeps[side]:
                 single = rows[~waiting.matched[rows]]
                 if len(single):
                     alone.append(self._alone(side, single))
             if len(rows):
                 waiting.drop(rows)
-        one, other = self._sides
-        for slots in touched:
-            empty = slots[one.idle(slots) & other.idle(slots) & self._index.live[slots]]
-            if len(empty):
-                self._index.remove(empty)
+        if watermark >= FOREVER:
+            self._forgot_at = self._index.searches
+        if watermark >= FOREVER or self._expired_rows > len(self._index) + _FEW_KEYS:
+            self._forget_keys()
         return alone
+
+    def _forget_keys(self) -> None:
+        """Keys that have no rows, and had none come since the last time, go. Most keys come again soon: to enter them
+        anew for each row would cost more than all else."""
+        slots, (one, other) = self._index.all(), self._sides
+        empty = slots[one.idle(slots) & other.idle(slots)]
+        self._index.remove(empty[self._index.last_met(empty) <= self._forgot_at])
+        self._forgot_at, self._expired_rows = self._index.searches, 0
 
     def _alone(self, side: int, rows: Numbers) -> ArrowBatch:
         """Rows of one side, key by key in lane order, as they go out without a partner."""
