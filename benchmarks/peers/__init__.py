@@ -25,7 +25,7 @@ from benchmarks.workload import LAP_US, Workload
 from benchmarks.workloads import WORKLOADS
 from seep.errors import Misuse
 
-PEERS = ("flink", "timely", "bytewax", "polars", "duckdb")
+PEERS = ("flink", "timely", "spark", "bytewax", "pathway", "quix", "polars", "duckdb")
 PATIENCE_SECONDS = 1800.0
 
 

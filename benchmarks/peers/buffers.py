@@ -2,6 +2,8 @@
 
 DATA/SPLIT/COLUMN.offsets (int32), COLUMN.bytes     of a string column
 DATA/SPLIT/COLUMN.values  (int64)                   of numbers, and of times in microseconds since the lap began
+
+A source has one string column, at most one of times (`at`) and at most one of numbers.
 """
 
 from __future__ import annotations
@@ -10,14 +12,15 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 
+from benchmarks.looped import TIME, Block
 from benchmarks.oracle import digest_table
 from benchmarks.peers import Spec, Unable
 from seep.model.duration import microseconds
@@ -33,12 +36,21 @@ def cache() -> Path:
     return path
 
 
-def write(spec: Spec) -> tuple[Path, str]:
-    """The data's directory, and the name of its string column. Of workloads with one source."""
+class Written(NamedTuple):
+    """Of a source: its directory, and the names of its columns (no name: it has none of the kind)."""
+
+    data: Path
+    text: str
+    number: str
+
+
+def write(spec: Spec) -> list[Written]:
     workload = spec.load()
-    [(source, block)] = workload.blocks.items()
-    data = Path(spec.home) / f"data-{spec.workload}-{source}"
-    text = ""
+    return [_write(spec, f"data-{spec.workload}-{source}", block) for source, block in workload.blocks.items()]
+
+
+def _write(spec: Spec, name: str, block: Block) -> Written:
+    data, text, number = Path(spec.home) / name, "", ""
     for split in range(spec.splits):
         home = data / str(split)
         home.mkdir(parents=True, exist_ok=True)
@@ -50,19 +62,22 @@ def write(spec: Spec) -> tuple[Path, str]:
                 (home / f"{name}.offsets").write_bytes(memoryview(offsets)[: 4 * (len(column) + 1)])
                 (home / f"{name}.bytes").write_bytes(memoryview(data_bytes))
             else:
+                number = name if name != TIME else number
                 (home / f"{name}.values").write_bytes(column.to_numpy().astype(np.int64).tobytes())
-    return data, text
+    return Written(data, text, number)
 
 
 def run(spec: Spec, command: list[str], version: str, how: str) -> dict[str, Any]:
     """Run a program that takes name=value arguments and prints one JSON object last."""
     workload = spec.load()
-    data, text = write(spec)
+    sources = write(spec)
     settings = {
         "workload": spec.workload,
-        "data": data,
+        "data": ",".join(str(source.data) for source in sources),
         "home": spec.home,
-        "text": text,
+        "text": sources[0].text,
+        "numbers": ",".join(source.number for source in sources),
+        "timed": int(workload.time is not None),
         "splits": spec.splits,
         "parallelism": spec.parallelism,
         "lap_rows": spec.lap_rows,
@@ -82,14 +97,24 @@ def run(spec: Spec, command: list[str], version: str, how: str) -> dict[str, Any
             result = digest_table(reader.read_all(), workload.columns)
         found |= {"rows_out": result.rows, "digest": str(result.total)}
     rows, seconds, cpu = (found.pop(name) for name in ("rows", "seconds", "cpu_seconds"))
+    given = found.pop("given")
     return {
         "rows_per_second": round(rows / seconds),
         "cpu_seconds_per_10m_rows": round(cpu / rows * 10_000_000, 3),
         "how": how,
         "version": version,
         **found,
-        "given": {next(iter(workload.blocks)): found["given"]},
+        "given": by_source(workload.blocks, given, spec.splits),
     }
+
+
+def by_source(sources: Iterable[str], given: Sequence[int], splits: int) -> dict[str, list[int]]:
+    """Programs print what their splits have given in one list, source after source.
+
+    >>> by_source(["sales", "offers"], [5, 6, 7, 8], 2)
+    {'sales': [5, 6], 'offers': [7, 8]}
+    """
+    return {name: list(given[place * splits : (place + 1) * splits]) for place, name in enumerate(sources)}
 
 
 def environment(name: str, packages: Sequence[str]) -> str:

@@ -7,33 +7,32 @@ import re
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers import Spec, Unable
+from benchmarks.peers import Spec
 from benchmarks.peers.buffers import cache, output, run
 
 HERE = Path(__file__).parent / "flink"
-WORKLOADS = ("keyed-count", "keyed-window", "keyed-window-large", "word-count")
 OPENED = ("java.base/java.lang", "java.base/java.util", "java.base/java.time")
 HOW = "DataStream, one process, 2 subtasks, object reuse, state on the heap, exactly once, checkpoint every 5 s"
 
 
 def main(spec: Spec) -> dict[str, Any]:
-    if spec.workload not in WORKLOADS:
-        raise Unable(f"no program for {spec.workload}")
     home = built()
     opened = [option for package in OPENED for option in ("--add-opens", f"{package}=ALL-UNNAMED")]
     command = ["java", "-Xmx4g", *opened, "-cp", f"{home / 'classes'}:{home / 'lib'}/*", "Bench"]
     version = re.search(r"<flink.version>(.+)</flink.version>", (HERE / "pom.xml").read_text())
-    return run(spec, command, version[1] if version else "unknown", HOW)
+    how = f"{HOW}; emits every update" if spec.load().keys else HOW
+    return run(spec, command, version[1] if version else "unknown", how)
 
 
 def built() -> Path:
     """Libraries and classes, made when the sources have changed."""
-    sources = [HERE / "pom.xml", HERE / "Bench.java"]
+    programs = sorted(HERE.glob("*.java"))
+    sources = [HERE / "pom.xml", *programs]
     home = cache() / f"flink-{hashlib.sha256(b''.join(map(Path.read_bytes, sources))).hexdigest()[:12]}"
     if not (home / "ready").exists():
         home.mkdir(parents=True, exist_ok=True)
         pom = str(HERE / "pom.xml")
         output(["mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={home / 'lib'}"])
-        output(["javac", "-nowarn", "-cp", f"{home / 'lib'}/*", "-d", str(home / "classes"), str(sources[1])])
+        output(["javac", "-nowarn", "-cp", f"{home / 'lib'}/*", "-d", str(home / "classes"), *map(str, programs)])
         (home / "ready").touch()
     return home

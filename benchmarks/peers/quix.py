@@ -1,0 +1,44 @@
+"""Quix Streams (Python), in an environment of its own, with a Kafka broker beside it: it reads from nothing else.
+
+Rows are written to the topic before the clock runs (`conversion_seconds`), so a run is of as many as the engine
+takes in about the time asked for, not endless.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers import Spec, Unable
+from benchmarks.peers.broker import broker
+from benchmarks.peers.buffers import environment, run
+
+PACKAGES = ("quixstreams==3.28.1", "pyarrow", "numpy")
+ROWS_PER_SECOND = {"keyed-count": 20_000, "keyed-window": 10_000, "word-count": 1_000}
+"""By workload, about what two processes and their broker take on two cores."""
+HOW = (
+    "two processes and a Kafka broker, at least once, commit every 5 s, state in RocksDB with changelog topics, rows "
+    "as JSON in a topic of two partitions"
+)
+KEYED = ", by key: the shuffle is done before the clock runs"
+SHUFFLED = "; words are shuffled by another topic"
+UPDATES = "; emits every update"
+
+
+def main(spec: Spec) -> dict[str, Any]:
+    if spec.workload not in ROWS_PER_SECOND:
+        raise Unable(f"no program for {spec.workload}")
+    python = environment("quix", PACKAGES)
+    program = Path(__file__).parent / "quix" / "flow.py"
+    how = HOW + (SHUFFLED if spec.workload == "word-count" else KEYED) + (UPDATES if spec.load().keys else "")
+    with broker(Path(spec.home) / "kafka") as served:
+        command = [python, str(program), f"broker={served.address}", f"broker_process={served.process}"]
+        return run(_ending(spec), command, PACKAGES[0].partition("==")[2], how)
+
+
+def _ending(spec: Spec) -> Spec:
+    if spec.bounded:
+        return replace(spec, warm_seconds=0.0)
+    rows = int(ROWS_PER_SECOND[spec.workload] * (spec.warm_seconds + spec.seconds))
+    return replace(spec, rows=rows, bounded=True)
