@@ -22,7 +22,7 @@ from operators.tally import Tally
 from operators.versions import Versions
 from operators.waiting import Waiting
 from seep.errors import Misuse
-from seep.model.arrow import ArrowBatch, ArrowState
+from seep.model.arrow import REPLICATED, ArrowBatch, ArrowState
 from seep.model.epoch import Moment
 from seep.model.schema import physical
 
@@ -40,8 +40,10 @@ class AsOfLookup:
         time_column: str,
         history_us: int,
         how: str = "inner",
+        replicated: bool = False,
     ) -> None:
-        """``inputs``: of the versions, and of the stream as it travels; ``stream``: without a hidden time."""
+        """``inputs``: of the versions, and of the stream as it travels; ``stream``: without a hidden time.
+        ``replicated``: every partition gets all versions."""
         if how not in ("inner", "left"):
             raise Misuse(f"how={how!r}; choose 'inner' or 'left'")
         rows = pa.schema([field for field in inputs[0] if field.name not in (AT, GONE)])
@@ -50,6 +52,7 @@ class AsOfLookup:
         self._time = time_column
         self._history_us = history_us
         self._inner = how == "inner"
+        self._saved_as = REPLICATED + VERSIONS if replicated else VERSIONS
         self._versions = Versions(keys[0], inputs[0], history_us)
         self._waiting = Waiting(inputs[1])
         self._tally = Tally()
@@ -112,7 +115,7 @@ class AsOfLookup:
     def snapshot(self, full: bool) -> ArrowState:
         return ArrowState(
             {
-                VERSIONS: self._versions.snapshot(full),
+                self._saved_as: self._versions.snapshot(full),
                 WAITING: self._waiting.snapshot(full),
                 COUNTERS: self._tally.snapshot(full),
             }
@@ -122,8 +125,8 @@ class AsOfLookup:
         return self._versions.index.mostly_changed() and self._waiting.index.mostly_changed()
 
     def load(self, state: ArrowState) -> None:
-        if VERSIONS in state.tables:
-            self._versions.load(state.tables[VERSIONS])
+        if self._saved_as in state.tables:
+            self._versions.load(state.tables[self._saved_as])
         if WAITING in state.tables:
             self._waiting.load(state.tables[WAITING])
         if COUNTERS in state.tables:
