@@ -7,7 +7,7 @@ where they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -34,18 +34,22 @@ class TableLookup(HoldsRows):
         how: str = "inner",
         replicated: bool = False,
         changes: bool = True,
+        wanted: Collection[str] | None = None,
     ) -> None:
         """``keys`` and ``inputs``: of the Table (with its column `change`) and of the stream. ``replicated``: every
-        partition gets the whole Table. Not ``changes``: it is a stream's rows, of which the latest of a key counts."""
+        partition gets the whole Table. Not ``changes``: it is a stream's rows, of which the latest of a key counts.
+        ``wanted``: of the columns that go out, those that are read; others do not come in."""
         if how not in ("inner", "left"):
             raise Misuse(f"how={how!r}; choose 'inner' or 'left'")
         rows = pa.schema([field for field in inputs[0] if not changes or field.name != CHANGE])
-        self._pairing = pair(inputs[1], keys[1], rows, keys[0])
+        self.pairing = pair(inputs[1], keys[1], rows, keys[0])
+        if wanted is not None:
+            self.pairing = self.pairing.narrowed(wanted, keys[1], keys[0])
         self._stream_keys = list(keys[1])
         self._inner = how == "inner"
         self._changes = changes
-        super().__init__(KeyedRows(keys[0], rows), replicated)
-        self.schema = self._pairing.schema
+        super().__init__(KeyedRows(keys[0], self.pairing.right), replicated)
+        self.schema = self.pairing.schema
 
     @property
     def schemas(self) -> Mapping[str, pa.Schema]:
@@ -55,7 +59,7 @@ class TableLookup(HoldsRows):
     def ports(self) -> list[tuple[Sequence[str], pa.Schema]]:
         """What comes on each port, and by which key."""
         rows = change_schema(self._table.schema) if self._changes else self._table.schema
-        return [(self._table.keys, rows), (self._stream_keys, self._pairing.left)]
+        return [(self._table.keys, rows), (self._stream_keys, self.pairing.left)]
 
     def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
         changes = [batch.record for port, batch in inputs if port == 0 and batch.rows]
@@ -86,7 +90,7 @@ class TableLookup(HoldsRows):
         if batch.rows == 0:
             return {}
         rows = self._table.kept.take(slots)
-        columns = [*batch.record.columns, *columns_of(rows, self._pairing.right_values)]
+        columns = [*batch.record.columns, *columns_of(rows, self.pairing.right_values)]
         return {"out": ArrowBatch(pa.RecordBatch.from_arrays(columns, schema=self.schema), batch.buckets)}
 
 
