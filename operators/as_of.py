@@ -7,7 +7,7 @@ older than that is late. Rows go out in the order of (bucket, time, arrival).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from operators.tally import Tally
 from operators.versions import Versions
 from operators.waiting import Waiting
 from seep.errors import Misuse
-from seep.model.arrow import ArrowBatch, ArrowState
+from seep.model.arrow import REPLICATED, ArrowBatch, ArrowState
 from seep.model.epoch import Moment
 from seep.model.schema import physical
 
@@ -40,21 +40,31 @@ class AsOfLookup:
         time_column: str,
         history_us: int,
         how: str = "inner",
+        replicated: bool = False,
+        wanted: Collection[str] | None = None,
     ) -> None:
-        """``inputs``: of the versions, and of the stream as it travels; ``stream``: without a hidden time."""
+        """``inputs``: of the versions, and of the stream as it travels; ``stream``: without a hidden time.
+        ``replicated``: every partition gets all versions. ``wanted``: of the columns that go out, those that are read;
+        others do not come in."""
         if how not in ("inner", "left"):
             raise Misuse(f"how={how!r}; choose 'inner' or 'left'")
         rows = pa.schema([field for field in inputs[0] if field.name not in (AT, GONE)])
-        self._pairing = pair(stream, keys[1], rows, keys[0])
+        self.pairing = pair(stream, keys[1], rows, keys[0])
+        versions, given = inputs
+        if wanted is not None:
+            self.pairing = self.pairing.narrowed(wanted, keys[1], keys[0])
+            versions = _only(versions, {*self.pairing.right.names, AT, GONE})
+            given = _only(given, {*self.pairing.left.names, time_column})
         self._table_keys, self._stream_keys = list(keys[0]), list(keys[1])
         self._time = time_column
         self._history_us = history_us
         self._inner = how == "inner"
-        self._versions = Versions(keys[0], inputs[0], history_us)
-        self._waiting = Waiting(inputs[1])
+        self._saved_as = REPLICATED + VERSIONS if replicated else VERSIONS
+        self._versions = Versions(keys[0], versions, history_us)
+        self._waiting = Waiting(given)
         self._tally = Tally()
-        self._late = physical(inputs[1])
-        self.schema = self._pairing.schema
+        self._late = physical(given)
+        self.schema = self.pairing.schema
 
     @property
     def schemas(self) -> Mapping[str, pa.Schema]:
@@ -100,19 +110,19 @@ class AsOfLookup:
             return {}
         rows = self._versions.kept.take(slots)
         columns = [
-            *columns_of(batch.record, self._pairing.left.names),
-            *columns_of(rows, self._pairing.right_values),
+            *columns_of(batch.record, self.pairing.left.names),
+            *columns_of(rows, self.pairing.right_values),
         ]
         return {"out": ArrowBatch(pa.RecordBatch.from_arrays(columns, schema=self.schema), batch.buckets)}
 
     def content(self) -> pa.RecordBatch:
         """The rows that wait."""
-        return self._waiting.content().select(self._pairing.left.names)
+        return self._waiting.content().select(self.pairing.left.names)
 
     def snapshot(self, full: bool) -> ArrowState:
         return ArrowState(
             {
-                VERSIONS: self._versions.snapshot(full),
+                self._saved_as: self._versions.snapshot(full),
                 WAITING: self._waiting.snapshot(full),
                 COUNTERS: self._tally.snapshot(full),
             }
@@ -122,8 +132,8 @@ class AsOfLookup:
         return self._versions.index.mostly_changed() and self._waiting.index.mostly_changed()
 
     def load(self, state: ArrowState) -> None:
-        if VERSIONS in state.tables:
-            self._versions.load(state.tables[VERSIONS])
+        if self._saved_as in state.tables:
+            self._versions.load(state.tables[self._saved_as])
         if WAITING in state.tables:
             self._waiting.load(state.tables[WAITING])
         if COUNTERS in state.tables:
@@ -132,3 +142,7 @@ class AsOfLookup:
     def statistics(self) -> dict[str, int]:
         size = self._versions.size_bytes + self._waiting.size_bytes
         return {"keys": self._versions.keys, "state_bytes": size, **self._tally.totals()}
+
+
+def _only(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
+    return pa.schema([field for field in schema if field.name in names])

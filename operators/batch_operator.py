@@ -104,7 +104,7 @@ class BatchApply:
         first = physical(self.inputs[0])
         self._key_schema = pa.schema([first.field(key) for key in self.keys])
         self._tables = {
-            name: KeyedRows(name, self._key_schema, state.values(self._key_schema))
+            name: KeyedRows(name, self._key_schema, state.values(self._key_schema), state.ttl_ms)
             for name, state in tables_of(self.operator).items()
         }
         self._outputs = {name: physical(schema) for name, schema in self.outputs.items()}
@@ -120,6 +120,8 @@ class BatchApply:
     def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
         context = self._context
         context.epoch, context._now_ms, context._watermark_us = moment.epoch, moment.now_ms, moment.watermark_before
+        for table in self._tables.values():
+            table.expire(moment.now_ms)
         by_input: dict[int, list[ArrowBatch]] = {}
         for port, batch in inputs:
             if batch.rows:

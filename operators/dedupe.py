@@ -7,11 +7,11 @@ epochs. Then the next row is a first one again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from heapq import heappop, heappush
 
 import numpy as np
 import pyarrow as pa
 
+from operators.expiry import Expiries
 from operators.index import KeyIndex, Slots, split_deleted, state_table
 from operators.kernels.folds import last_rows
 from operators.room import grown
@@ -37,9 +37,7 @@ class Dedupe:
         self._index = KeyIndex([self.schema.field(name).type for name in keys], timed=False)
         self._last = np.zeros(self._index.capacity, np.int64)
         self._expires = np.zeros(self._index.capacity, np.int64)
-        self._due: list[tuple[int, int, Slots]] = []
-        """A heap of (when, number, entries): those that came in one epoch go together."""
-        self._number = 0
+        self._expiries = Expiries()
         self._tally = Tally()
 
     @property
@@ -47,8 +45,8 @@ class Dedupe:
         return {"out": self.schema}
 
     def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
-        while self._due and self._due[0][0] <= moment.now_ms:
-            self._index.remove(heappop(self._due)[2])
+        if self._ttl_ms is not None:
+            self._index.remove(self._expiries.due(moment.now_ms))
         batches = [batch for _, batch in inputs if batch.rows]
         if not batches:
             return {}
@@ -68,11 +66,7 @@ class Dedupe:
     def _remember(self, slots: Slots, now_ms: int) -> None:
         if self._ttl_ms is not None and len(slots):
             self._expires[slots] = now_ms + self._ttl_ms
-            self._schedule(now_ms + self._ttl_ms, slots)
-
-    def _schedule(self, at_ms: int, slots: Slots) -> None:
-        self._number += 1
-        heappush(self._due, (at_ms, self._number, slots))
+            self._expiries.schedule(now_ms + self._ttl_ms, slots)
 
     def _grow(self) -> None:
         if len(self._last) < self._index.capacity:
@@ -111,10 +105,8 @@ class Dedupe:
         if self._ttl_ms is None:
             return
         self._expires[slots] = entries.column(_EXPIRES).to_numpy()
-        self._due = []
         live = self._index.all()
-        for at_ms in np.unique(self._expires[live]).tolist():
-            self._schedule(at_ms, live[self._expires[live] == at_ms])
+        self._expiries.replace(live, self._expires[live])
 
     def statistics(self) -> dict[str, int]:
         size = self._index.size_bytes + self._last.nbytes + self._expires.nbytes

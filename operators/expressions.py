@@ -7,7 +7,9 @@ reliable).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -94,6 +96,45 @@ def refuse_neighbours(expression: pl.Expr, schema: pa.Schema) -> None:
         alone = pl.concat([part.get_column("__value") for part in single])
         if whole is None or not whole.equals(alone, check_dtypes=True, null_equal=True):
             raise Misuse(f"the expression looks at neighbouring rows, it must be row by row: {expression}")
+
+
+_CALM_FUNCTIONS = ("FillNull", {"Boolean": "IsNull"}, {"Boolean": "IsNotNull"}, {"Boolean": "Not"})
+
+
+def never_raises(expression: pl.Expr, schema: pa.Schema) -> bool:
+    """Is it certain that no row makes this expression fail? So it is of comparisons, logic and arithmetic over plain
+    columns; a cast or a function of text may fail, decimals overflow.
+
+    >>> numbers = pa.schema({"x": pa.int64()})
+    >>> never_raises((pl.col("x") + 1 > 2).alias("y"), numbers), never_raises(pl.col("x").cast(pl.Int8), numbers)
+    (True, False)
+    """
+    kinds = [schema.field(name).type for name in expression.meta.root_names()]
+    if any(pa.types.is_nested(kind) or pa.types.is_decimal(kind) for kind in kinds):
+        return False
+    try:
+        return _is_calm(json.loads(expression.meta.serialize(format="json")))
+    except (pl.exceptions.PolarsError, ValueError):  # a user's function inside
+        return False
+
+
+def _is_calm(node: Any) -> bool:
+    """``node``: of an expression, as Polars writes it down."""
+    if not isinstance(node, dict) or len(node) != 1:
+        return False
+    ((kind, inner),) = node.items()
+    match kind:
+        case "Column" | "Literal":
+            return True
+        case "Alias":
+            return _is_calm(inner[0])
+        case "BinaryExpr":
+            return _is_calm(inner["left"]) and _is_calm(inner["right"])
+        case "Ternary":
+            return all(_is_calm(inner[part]) for part in ("predicate", "truthy", "falsy"))
+        case "Function":
+            return inner["function"] in _CALM_FUNCTIONS and all(map(_is_calm, inner["input"]))
+    return False
 
 
 def empty_frame(schema: pa.Schema) -> pl.DataFrame:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from operators.chunks import Chunks
 from operators.index import Slots
+from seep.errors import Misuse
 
 _FEW_ROWS = 64
 """Below this no rewriting is worth the while."""
@@ -71,7 +72,10 @@ def saved_columns(prefix: str, rows: pa.RecordBatch) -> dict[str, pa.Array]:
 
 
 def loaded_rows(prefix: str, entries: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Undo `saved_columns`."""
+    """Undo `saved_columns`. Columns that are no longer read may be there."""
+    for name in schema.names:
+        if prefix + name not in entries.schema.names:
+            raise Misuse(f"the state was saved without the column {name!r}, which nobody read then; do not read it now")
     return pa.RecordBatch.from_arrays([entries.column(prefix + name) for name in schema.names], schema=schema)
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from operators.index import Found, KeyIndex, Slots, split_deleted, state_table
 from operators.kept_rows import KeptRows, columns_of, loaded_rows, saved_columns
-from seep.model.arrow import KEY, ArrowState
+from seep.model.arrow import KEY, REPLICATED, ArrowState
 from seep.model.keyspace import check_keys
 from seep.model.schema import physical
 
@@ -75,22 +75,24 @@ class KeyedRows:
 class HoldsRows:
     """What operators share whose whole state is one such Table."""
 
-    def __init__(self, table: KeyedRows) -> None:
+    def __init__(self, table: KeyedRows, replicated: bool = False) -> None:
+        """``replicated``: every partition holds all of it."""
         self._table = table
+        self._saved_as = REPLICATED + TABLE if replicated else TABLE
 
     def content(self) -> pa.RecordBatch:
         """The row of every key."""
         return self._table.content()
 
     def snapshot(self, full: bool) -> ArrowState:
-        return ArrowState({TABLE: self._table.snapshot(full)})
+        return ArrowState({self._saved_as: self._table.snapshot(full)})
 
     def mostly_changed(self) -> bool:
         return self._table.index.mostly_changed()
 
     def load(self, state: ArrowState) -> None:
-        if TABLE in state.tables:
-            self._table.load(state.tables[TABLE])
+        if self._saved_as in state.tables:
+            self._table.load(state.tables[self._saved_as])
 
     def statistics(self) -> dict[str, int]:
         return self._table.statistics()

@@ -3,7 +3,7 @@ suffix."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,21 @@ class Pairing:
     right_values: tuple[str, ...]
     """The columns of the right that are not its keys."""
     schema: pa.Schema
+
+    def narrowed(self, wanted: Collection[str], left_keys: Sequence[str], right_keys: Sequence[str]) -> Pairing:
+        """Of the columns that go out only these, under the same names, and the left's keys; of the rows that come in,
+        what is needed for that.
+
+        >>> side = pa.schema({"k": pa.int8(), "x": pa.int8()})
+        >>> narrow = pair(side, ["k"], side, ["k"]).narrowed(["x_right"], ["k"], ["k"])
+        >>> narrow.schema.names, narrow.left.names, narrow.right.names
+        (['k', 'x_right'], ['k'], ['k', 'x'])
+        """
+        left = pa.schema([field for field in self.left if field.name in wanted or field.name in left_keys])
+        new = dict(zip(self.right_values, list(self.schema)[len(self.left) :], strict=True))
+        values = tuple(name for name in self.right_values if new[name].name in wanted)
+        right = pa.schema([field for field in self.right if field.name in values or field.name in right_keys])
+        return Pairing(left, right, values, pa.schema([*left, *(new[name] for name in values)]))
 
 
 def pair(left: pa.Schema, left_keys: Sequence[str], right: pa.Schema, right_keys: Sequence[str]) -> Pairing:

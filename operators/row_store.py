@@ -7,6 +7,7 @@ it changes. Since old rows stay until then, `note` and `undo` cost a few numbers
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -62,9 +63,9 @@ class RowStore:
         """The rows of these entries, one run after the other."""
         return self._chunks.take(spread(self._starts[slots], self.counts[slots]))
 
-    def read_last(self, slots: Slots) -> pa.RecordBatch:
-        """The last row of each of these entries, which have some."""
-        return self._chunks.take(self._starts[slots] + self.counts[slots] - 1)
+    def read_last(self, slots: Slots, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        """The last row of each of these entries, which have some; all columns or these."""
+        return self._chunks.take(self._starts[slots] + self.counts[slots] - 1, columns)
 
     def write(self, slots: Slots, rows: pa.RecordBatch, counts: Counts | None = None) -> None:
         """Replace the rows of these entries (each named once), each by so many of ``rows``; without counts, by one."""

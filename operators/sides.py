@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from operators.chunks import Chunks, Numbers
 from operators.index import KeyIndex, Slots, split_deleted
+from operators.kept_rows import loaded_rows
 from operators.kernels import joins as kernel
 from operators.room import grown
 from seep.errors import Misuse
@@ -280,8 +281,7 @@ class Saved:
             self._positions = grown(self._positions, self._index.capacity)
             self._matched = grown(self._matched, self._index.capacity)
         schema = self._chunks.schema
-        columns = [entries.column(_VALUE + name) for name in schema.names]
-        first = self._chunks.append(pa.RecordBatch.from_arrays(columns, schema=schema))
+        first = self._chunks.append(loaded_rows(_VALUE, entries, schema))
         self._positions[slots] = first + np.arange(len(slots))
         self._matched[slots] = entries.column(_MATCHED).to_numpy(zero_copy_only=False)
 

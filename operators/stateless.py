@@ -250,8 +250,9 @@ class AddTime:
         parts = ((self.column, self.unit, self.offset_us), *self.others)
         found = [_shifted(batch.record.column(column), unit, offset) for column, unit, offset in parts]
         times = found[0] if len(found) == 1 else pc.max_element_wise(*found)
-        arrays = [*batch.record.columns, times.cast(self.schema.types[-1])]
-        return {"out": ArrowBatch(pa.RecordBatch.from_arrays(arrays, schema=self.schema), batch.buckets)}
+        # Columns that nobody reads may be missing.
+        added = self.schema.field(len(self.schema) - 1)
+        return {"out": ArrowBatch(batch.record.append_column(added, times.cast(added.type)), batch.buckets)}
 
 
 def _shifted(column: pa.Array, unit: str, offset_us: int) -> pa.Array:

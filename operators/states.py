@@ -20,12 +20,20 @@ V = TypeVar("V")
 C = TypeVar("C", bound=Cell)
 
 
+def ttl_of(ttl: str | timedelta | None) -> int:
+    """A time to live in ms, rounded up: nothing expires before its time.
+
+    >>> ttl_of("1500us"), ttl_of(None) == NEVER
+    (2, True)
+    """
+    return NEVER if ttl is None else -(-positive_microseconds(ttl) // 1000)
+
+
 class Declared(ABC, Generic[C]):
     """A state declared as a class attribute of an Operator."""
 
     def __init__(self, ttl: str | timedelta | None = None) -> None:
-        # Rounded up: nothing expires before its time.
-        self.ttl_ms = NEVER if ttl is None else -(-positive_microseconds(ttl) // 1000)
+        self.ttl_ms = ttl_of(ttl)
         self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:

@@ -2,19 +2,26 @@
 
 A declaration is a class attribute of a `BatchOperator`; inside `on_batch` the same name gives the `KeyedRows` of this
 partition. What a call has written can be undone, so that a call that raises leaves no trace.
+
+With a time to live each row carries the epoch time at which it expires, as a hidden column: it is undone, saved, cut
+and merged with the row.
 """
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from operators.cells import NEVER
+from operators.expiry import Expiries
 from operators.index import KeyIndex, Slots
 from operators.kernels.folds import last_rows
 from operators.row_store import Note, RowStore
+from operators.states import ttl_of
 from seep.errors import Misuse
 from seep.model.ids import BUCKETS
 from seep.model.keyspace import buckets_of
@@ -23,18 +30,22 @@ from seep.model.schema import physical, schema_of
 Owned = npt.NDArray[np.bool_]
 """By bucket: may a call touch its keys?"""
 
+_EXPIRES = "__expires_ms"
+
 
 class TableState:
     """One row for each key: ``totals = seep.TableState({"total": int})``, then ``self.totals.get(batch)`` and ``put``.
 
-    ``schema`` names the columns beside the key (the key's may be among them).
+    ``schema`` names the columns beside the key (the key's may be among them). ``ttl``: a row is forgotten that long
+    after it was last put, by the time of epochs.
 
-    >>> TableState({"total": int}).schema.names
+    >>> TableState({"total": int}, ttl="1h").schema.names
     ['total']
     """
 
-    def __init__(self, schema: Any) -> None:
+    def __init__(self, schema: Any, ttl: str | timedelta | None = None) -> None:
         self.schema = physical(schema_of(schema))
+        self.ttl_ms = ttl_of(ttl)
         self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -71,12 +82,17 @@ class TableState:
 class KeyedRows:
     """The rows of a `TableState` in one partition. ``keys`` are columns of the batches handed over, by name."""
 
-    def __init__(self, name: str, keys: pa.Schema, values: pa.Schema) -> None:
+    def __init__(self, name: str, keys: pa.Schema, values: pa.Schema, ttl_ms: int = NEVER) -> None:
         self._name = name
         self._keys = keys
+        self._ttl_ms = ttl_ms if ttl_ms < NEVER else None
         self.schema = pa.schema([*keys, *values])
         self._index = KeyIndex(keys.types, timed=False)
-        self._store = RowStore(self._index, values)
+        stored = values if self._ttl_ms is None else values.append(pa.field(_EXPIRES, pa.int64()))
+        self._store = RowStore(self._index, stored)
+        self._expiries = Expiries()
+        self._loaded = False
+        self._now_ms = 0
         self._last = np.zeros(self._index.capacity, np.int64)
         self._owned: Owned = np.zeros(BUCKETS, np.bool_)
         self._notes: list[Note] = []
@@ -93,9 +109,13 @@ class KeyedRows:
         self._own(slots, keys, "get")
         there = slots >= 0
         there[there] = self._store.counts[slots[there]] > 0
-        rows = self._store.read(slots[there])
+        rows = self._values(slots[there])
         places = pa.array(np.cumsum(there) - 1, mask=~there)
         return pa.RecordBatch.from_arrays([*columns, *rows.take(places).columns], schema=self.schema)
+
+    def _values(self, slots: Slots) -> pa.RecordBatch:
+        """The rows of these entries, which have one, without what the user does not see."""
+        return self._store.read_last(slots, self.schema.names[len(self._keys) :])
 
     def put(self, batch: pa.RecordBatch) -> None:
         """Keep these rows: the key columns and all columns of the state. Of several rows of one key, the last."""
@@ -108,7 +128,10 @@ class KeyedRows:
             self._last = np.zeros(self._index.capacity, np.int64)
         last_rows(found.slots, self._last)
         self._note(found.touched)
-        latest = rows.select(self._store.schema.names).take(pa.array(self._last[found.touched]))
+        latest = rows.select(self.schema.names[len(self._keys) :]).take(pa.array(self._last[found.touched]))
+        if self._ttl_ms is not None:
+            until = pa.array(np.full(latest.num_rows, self._now_ms + self._ttl_ms))
+            latest = latest.append_column(_EXPIRES, until)
         self._store.write(found.touched, latest)
 
     def delete(self, keys: pa.RecordBatch) -> None:
@@ -136,6 +159,24 @@ class KeyedRows:
 
     # --- for the operator ----------------------------------------------------------------------------------------
 
+    def expire(self, now_ms: int) -> None:
+        """An epoch begins: forget what has expired by its time."""
+        self._now_ms = now_ms
+        if self._ttl_ms is None:
+            return
+        if self._loaded:  # once for all increments of a restore
+            everything = self._index.all()
+            self._expiries.replace(everything, self._until(everything))
+            self._loaded = False
+        slots = self._expiries.due(now_ms)
+        slots = slots[self._index.live[slots]]  # what was deleted since is in the heap too
+        gone = slots[self._until(slots) <= now_ms]
+        self._store.drop(gone)
+        self._changed.append(gone)
+
+    def _until(self, slots: Slots) -> npt.NDArray[np.int64]:
+        return np.asarray(self._store.read_last(slots, [_EXPIRES]).column(0).to_numpy())
+
     def begin(self, owned: Owned) -> None:
         """A call begins: what it does can be undone."""
         self._owned = owned
@@ -153,6 +194,8 @@ class KeyedRows:
             there = self._store.counts[slots] > 0
             self._index.mark(slots[there])
             self._index.remove(slots[~there])
+            if self._ttl_ms is not None:
+                self._expiries.schedule(self._now_ms + self._ttl_ms, slots[there])
         self._made.clear()
         self._changed.clear()
         self._notes.clear()
@@ -165,9 +208,7 @@ class KeyedRows:
     def all(self) -> pa.RecordBatch:
         """Every row, in canonical order."""
         slots = self._index.ordered(self._index.all())
-        return pa.RecordBatch.from_arrays(
-            [*self._index.keys(slots), *self._store.read(slots).columns], schema=self.schema
-        )
+        return pa.RecordBatch.from_arrays([*self._index.keys(slots), *self._values(slots).columns], schema=self.schema)
 
     def __len__(self) -> int:
         return len(self._index)
@@ -184,6 +225,7 @@ class KeyedRows:
 
     def load(self, table: pa.RecordBatch) -> None:
         self._store.load(table)
+        self._loaded = True
 
 
 def fitted(record: Any, schema: pa.Schema, what: str) -> pa.RecordBatch:

@@ -20,13 +20,11 @@ from operators.aggregates import Spec
 from operators.combine import Combine, why_not
 from operators.copying import CopyingWindow
 from operators.count_window import RowsWindow
-from operators.rowwise import KeepRows
 from operators.session import SessionWindow
 from operators.sliding import SlidingWindow
-from operators.stateless import AddTime, EventTime, Keep, Project, Split
 from operators.window import TumblingWindow
-from seep.flow.grouping import GROUPING
-from seep.flow.logical import Chain, Vertex, chains
+from seep.flow.checked_times import never_null
+from seep.flow.logical import Chain, Vertex
 from seep.model.schema import physical
 
 _HEADS = (Aggregate, TumblingWindow, SlidingWindow, CopyingWindow, SessionWindow, RowsWindow)
@@ -43,8 +41,8 @@ class Sending:
 
     make: Any
     """Makes the operator's head, told what it will get."""
-    schema: pa.Schema | None = None
-    """The columns that are read; None: as the verb declared them."""
+    schemas: tuple[pa.Schema, ...] = ()
+    """Of each input the columns that are read; empty: as the verb declared them."""
     combine: Combine | None = None
     reason: str = ""
     """Why the rows are not folded; empty when they are, or when there is nothing to fold."""
@@ -61,7 +59,7 @@ def sending(vertex: Vertex, chains: Sequence[Chain], used: Collection[str]) -> S
         return Sending(vertex.make, reason="its late rows are taken, which travel as they are")
     # An aggregate's time only gives its rows an order; a window's says where they belong.
     column: str | None = None if head is Aggregate else arguments["time_column"]
-    if column is not None and not all(_never_null(chain, column) for chain in chains):
+    if column is not None and not all(never_null(chain, frozenset([column])) for chain in chains):
         return Sending(vertex.make, reason=f"{column!r} may be null behind a function, and such rows are dead letters")
     schema: pa.Schema = physical(arguments["schema"])
     aggregates: Mapping[str, Spec] = arguments["aggregates"]
@@ -70,7 +68,7 @@ def sending(vertex: Vertex, chains: Sequence[Chain], used: Collection[str]) -> S
     unread = tuple(name for name in schema.names if name not in read.names)
     arguments = {**arguments, "schema": read}
     if reason:
-        return Sending(partial(vertex.make.func, head, arguments), read, reason=reason, unread=unread)
+        return Sending(partial(vertex.make.func, head, arguments), (read,), reason=reason, unread=unread)
     combine = Combine(
         tuple(arguments["keys"]),
         read,
@@ -81,7 +79,7 @@ def sending(vertex: Vertex, chains: Sequence[Chain], used: Collection[str]) -> S
         arguments["offset_us"] if column is not None else 0,
         arguments.get("time_column"),
     )
-    return Sending(partial(vertex.make.func, head, {**arguments, "combined": combine}), read, combine, unread=unread)
+    return Sending(partial(vertex.make.func, head, {**arguments, "combined": combine}), (read,), combine, unread=unread)
 
 
 def _read(schema: pa.Schema, keys: Sequence[str], time: str | None, aggregates: Mapping[str, Spec]) -> pa.Schema:
@@ -91,29 +89,3 @@ def _read(schema: pa.Schema, keys: Sequence[str], time: str | None, aggregates: 
     # Rows without any column could not be counted.
     fields = [field for field in schema if field.name in names] or [schema.field(0)]
     return pa.schema(fields)
-
-
-def _never_null(chain: Chain, column: str) -> bool:
-    """Was this time checked on the way, or made by a window, with nothing behind it that could change it?"""
-    for after in reversed(chain.stages):
-        step = after.stage.step
-        match step:
-            case EventTime() if step.column == column:
-                return after.output == "out"
-            case Project():
-                old = dict(step.columns).get(column)
-                if old is None:
-                    return False
-                column = old
-            case AddTime() if column == step.schema.names[-1] and not step.others:
-                column = step.column
-            case EventTime() | AddTime() | Keep() | KeepRows() | Split():
-                if after.output == "errors":
-                    return False
-            case _:
-                return False
-    vertex = chain.tap.vertex
-    if GROUPING in vertex.settings:
-        return all(_never_null(before, column) for before in chains(vertex.inputs[0].lineage))
-    made = vertex.make.args[1] if vertex.verb == "window" and isinstance(vertex.make, partial) else {}
-    return chain.tap.output == "out" and column in made.get("names", ())

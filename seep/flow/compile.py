@@ -4,21 +4,23 @@ into ports.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import Any
 
+from operators.step import Step
 from seep.errors import Misuse
 from seep.flow.build import Flow
 from seep.flow.combining import Sending, sending
 from seep.flow.fused import LogicPlan, Route, Tail, Tails
-from seep.flow.grouped import narrowed, refuse_halved, simplified
+from seep.flow.grouped import refuse_halved, simplified
 from seep.flow.grouping import Grouping, by
 from seep.flow.intake import IntakePlan
 from seep.flow.loading import loading_sources
-from seep.flow.logical import After, Chain, Vertex, chains
+from seep.flow.logical import After, Chain, Stage, Vertex, chains
 from seep.flow.outlet import OutletPlan
+from seep.flow.pruning import prune
 from seep.partition.contract import Edge, Graph, Node
 
 
@@ -34,7 +36,7 @@ def compile_flow(flow: Flow) -> Graph:
     for way in chain.from_iterable(all_ways.values()):
         used[way.tap.vertex].add(way.tap.output)
     plans = {vertex: sending(vertex, all_ways[vertex], used[vertex]) for vertex in inputs}
-    narrowed(inputs, ways, plans)
+    steps = prune(inputs, ways, plans)
     edges: list[Edge] = []
     ends: dict[Vertex, list[tuple[Chain, Route]]] = {vertex: [] for vertex in inputs}
     ports: dict[Vertex, tuple[int, ...]] = {}
@@ -43,7 +45,7 @@ def compile_flow(flow: Flow) -> Graph:
         numbers: list[int] = []
         groupings[vertex] = tuple(given.grouping or by(given.keys) for given in inputs[vertex])
         for number, (given, found) in enumerate(zip(inputs[vertex], ways[vertex], strict=True)):
-            schema = given.schema if plan.schema is None else plan.schema
+            schema = plan.schemas[number] if plan.schemas else given.schema
             if given.keys is not None and plan.combine is None:
                 refuse_halved(vertex, given, found, plan.reason)
             for way in found:
@@ -61,7 +63,7 @@ def compile_flow(flow: Flow) -> Graph:
             plans[vertex],
             ports[vertex],
             groupings[vertex],
-            tails_of(names[vertex], ends[vertex]),
+            tails_of(names[vertex], ends[vertex], steps),
         )
         for vertex in inputs
     }
@@ -90,15 +92,18 @@ def name_vertices(flow: Flow) -> dict[Vertex, str]:
     return names
 
 
-def tails_of(name: str, ends: Iterable[tuple[Chain, Route]]) -> Tails:
-    """The tree of steps behind a node: chains with a common beginning share it."""
+def tails_of(name: str, ends: Iterable[tuple[Chain, Route]], steps: Mapping[Stage, Step]) -> Tails:
+    """The tree of steps behind a node: chains with a common beginning share it. ``steps``: in place of some stages'
+    own."""
     by_output: dict[str, list[tuple[tuple[After, ...], Route]]] = {}
     for way, route in ends:
         by_output.setdefault(way.tap.output, []).append((way.stages, route))
-    return {output: _branches(name, rest) for output, rest in by_output.items()}
+    return {output: _branches(name, rest, steps) for output, rest in by_output.items()}
 
 
-def _branches(name: str, rest: list[tuple[tuple[After, ...], Route]]) -> tuple[Tail | Route, ...]:
+def _branches(
+    name: str, rest: list[tuple[tuple[After, ...], Route]], steps: Mapping[Stage, Step]
+) -> tuple[Tail | Route, ...]:
     found: list[Tail | Route] = [route for stages, route in rest if not stages]
     by_stage: dict[Any, list[tuple[tuple[After, ...], Route]]] = {}
     for stages, route in rest:
@@ -109,7 +114,8 @@ def _branches(name: str, rest: list[tuple[tuple[After, ...], Route]]) -> tuple[T
         for stages, route in group:
             after.setdefault(stages[0].output, []).append((stages[1:], route))
         label = stage.name or (name if stage.verb == "source" else f"{name}.{stage.verb}")
-        found.append(Tail(label, stage.step, {output: _branches(name, more) for output, more in after.items()}))
+        behind = {output: _branches(name, more, steps) for output, more in after.items()}
+        found.append(Tail(label, steps.get(stage, stage.step), behind))
     return tuple(found)
 
 

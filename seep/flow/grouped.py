@@ -7,7 +7,7 @@ an operator or a sink anyway, the node is left out: the operator's own edge is g
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,6 @@ import pyarrow as pa
 from operators.direct import TARGET, Direct
 from operators.forward import Forward
 from seep.errors import Misuse
-from seep.flow.combining import Sending
 from seep.flow.grouping import GROUPING, Directed, Grouping, Local, TwoChoices
 from seep.flow.keyed import hint_of, key_of, ready
 from seep.flow.logical import After, Chain, Input, Lineage, Stage, Tap, Vertex, chains
@@ -83,28 +82,6 @@ def _direct(given: Input, needless: set[Vertex]) -> Input:
             # Whatever goes by key, or is grouped again, goes there from anywhere.
             given = replace(given, lineage=before.lineage)
     return given
-
-
-def narrowed(
-    inputs: Mapping[Vertex, tuple[Input, ...]],
-    ways: Mapping[Vertex, Sequence[Iterable[Chain]]],
-    plans: dict[Vertex, Sending],
-) -> None:
-    """To a grouping's node travels only what its readers read, where no step behind it could read more."""
-    read: dict[Vertex, set[str] | None] = {}
-    for vertex, given in reversed(list(inputs.items())):
-        schema, names = plans[vertex].schema, read.get(vertex)
-        if GROUPING in vertex.settings and names is not None:
-            whole = given[0].schema
-            names |= set(getattr(given[0].grouping, "keys", ()))
-            unread = tuple(name for name in whole.names if name not in names)
-            schema = pa.schema([field for field in whole if field.name in names])
-            plans[vertex] = replace(plans[vertex], schema=schema, unread=unread)
-        for one, found in zip(given, ways[vertex], strict=True):
-            taken = set((one.schema if schema is None else schema).names)
-            for way in found:
-                known = read.setdefault(way.tap.vertex, set())
-                read[way.tap.vertex] = None if way.stages or known is None else known | taken
 
 
 def refuse_halved(vertex: Vertex, given: Input, ways: Iterable[Chain], why_not: str) -> None:

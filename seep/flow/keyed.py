@@ -20,8 +20,9 @@ from seep.model.duration import positive_microseconds
 from seep.model.schema import physical, schema_of
 
 if TYPE_CHECKING:
+    from seep.flow.broadcasting import Broadcast
     from seep.flow.dataset import Dataset
-    from seep.flow.stream import Applied, Broadcast, Stream
+    from seep.flow.stream import Applied, Stream
 
 
 def ready(head: Any, arguments: dict[str, Any], name: str, ports: tuple[int, ...]) -> Any:
@@ -71,7 +72,8 @@ def apply(
     outs: dict[str, Any],
     on_error: str,
 ) -> Applied:
-    from seep.flow.stream import Applied, Broadcast
+    from seep.flow.broadcasting import Broadcast
+    from seep.flow.stream import Applied
 
     made = operator() if isinstance(operator, type) else operator
     columnar = isinstance(made, BatchOperator)
@@ -79,6 +81,10 @@ def apply(
         raise Misuse(f"{operator!r} must be a seep.Operator with its own on_row, or a seep.BatchOperator")
     streams = (stream, *others)
     broadcast = {port: one.keys for port, one in enumerate(streams) if isinstance(one, Broadcast)}
+    if any(isinstance(one, Broadcast) and one.table for one in streams):
+        raise Misuse(
+            "apply reads the latest row of each key; broadcast a stream to it, such as .changes(), or join_table"
+        )
     partitioned = [one for one in streams if not isinstance(one, Broadcast)]
     keyed = stream.keys is not None
     if any((one.keys is not None) != keyed for one in partitioned):

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from seep.flow.build import Flow
-from seep.flow.logical import Vertex, chains
+from seep.flow.logical import Input, Vertex, chains
 
 
 def loading_sources(flow: Flow) -> set[Vertex]:
     """The sources of every Table whose rows all come from bounded ones."""
     found: set[Vertex] = set()
     for vertex in flow.vertices:
-        if vertex.verb == "table":
-            sources = _sources(vertex)
-            if not any(getattr(source.make, "endless", False) for source in sources):
-                found |= sources
+        # What is broadcast to join_table is held there as a Table is.
+        filled = {"table": vertex.inputs, "join_table": tuple(one for one in vertex.inputs if one.broadcast)}
+        sources = _sources(filled.get(vertex.verb, ()))
+        if not any(getattr(source.make, "endless", False) for source in sources):
+            found |= sources
     return found
 
 
-def _sources(vertex: Vertex) -> set[Vertex]:
-    if vertex.kind == "source":
-        return {vertex}
-    return {source for given in vertex.inputs for way in chains(given.lineage) for source in _sources(way.tap.vertex)}
+def _sources(inputs: tuple[Input, ...]) -> set[Vertex]:
+    found: set[Vertex] = set()
+    for vertex in (way.tap.vertex for given in inputs for way in chains(given.lineage)):
+        found |= {vertex} if vertex.kind == "source" else _sources(vertex.inputs)
+    return found

@@ -136,6 +136,16 @@ def chains(lineage: Lineage) -> Iterator[Chain]:
                 yield from chains(part)
 
 
+def schema_of(lineage: Lineage) -> pa.Schema:
+    """The columns of a stream, as its verbs declared them."""
+    match lineage:
+        case Tap(vertex, output):
+            return vertex.outputs[output]
+        case After(stage, output):
+            return stage.step.schemas[output]
+    return schema_of(lineage.parts[0])
+
+
 def has_union(lineage: Lineage) -> bool:
     while isinstance(lineage, After):
         lineage = lineage.stage.parent

@@ -18,6 +18,7 @@ from operators.stateless import UNITS_US, AddTime, EventTime, Keep, MapBatch, Pr
 from operators.step import DEAD_LETTERS
 from seep.errors import Misuse
 from seep.flow import grouped, joined, keyed, ranked, table_joins, tabled, windowed
+from seep.flow.broadcasting import Broadcast
 from seep.flow.dataset import TIME, Dataset, expressions_of, known_columns, known_on_error
 from seep.flow.grouping import Local, Shuffle, ToOne
 from seep.flow.hints import item_schema, row_schema
@@ -184,8 +185,8 @@ class Stream(Dataset):
             return self._sent(grouped.halved(self), self.keys)
 
     def broadcast(self) -> Broadcast:
-        """A further input of `apply` whose rows every partition gets: ``ctx.broadcast(port)`` is its latest row of each
-        key, as of this epoch."""
+        """A further input whose rows every partition gets: in `apply`, ``ctx.broadcast(port)`` is its latest row of
+        each key, as of this epoch; `join_table` joins with it without sending the stream anywhere."""
         with at_place("broadcast"):
             if self.keys is None:
                 raise Misuse("broadcast keeps the latest row of each key; call key_by(..) before it")
@@ -260,11 +261,12 @@ class Stream(Dataset):
                 condition(self.schema, deleted)
             return tabled.table(self, deleted, history)
 
-    def join_table(self, table: Table, how: str = "inner", as_of: bool = False) -> Stream:
+    def join_table(self, table: Table | Broadcast, how: str = "inner", as_of: bool = False) -> Stream:
         """Each row with the row that the Table has for its key; ``how="left"`` keeps rows that find none.
-        ``as_of``: with the row that it had at the time of this one, which waits until the watermark has passed it."""
+        ``as_of``: with the row that it had at the time of this one, which waits until the watermark has passed it.
+        With a `broadcast()` the stream stays where it is, and needs no key if it has the other's key columns."""
         with at_place("join_table"):
-            self._same_flow(table_joins.table_of(table, "join_table"))
+            self._same_flow(table_joins.table_of(table, "join_table", (Broadcast,)))
             return (table_joins.join_as_of if as_of else table_joins.join_table)(self, table, how)
 
     def top(self, n: int, by: Any, descending: bool = True, ties: str = "number") -> Any:
@@ -326,22 +328,6 @@ class Stream(Dataset):
         others = tuple((part.column, part.unit, part.offset_us) for part in time.others)
         step = AddTime("time", time.column, time.unit, time.offset_us, schema, others)
         return Stream(self.flow, self._stage("time", step), schema, self.keys, time), TIME
-
-
-class Broadcast:
-    """What `broadcast` gives: an input, and nothing by itself."""
-
-    def __init__(self, stream: Stream, keys: tuple[str, ...]) -> None:
-        self.flow = stream.flow
-        self.lineage = stream.lineage
-        self.schema = stream.schema
-        self.keys = keys
-
-    def __getattr__(self, name: str) -> Any:
-        if hasattr(Stream, name) and not name.startswith("_"):
-            with at_place(name):
-                raise Misuse("a broadcast stream is only a further input of apply; it emits nothing by itself")
-        raise AttributeError(f"a broadcast stream has no {name!r}")
 
 
 class Routed(Stream):

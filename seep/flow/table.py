@@ -10,6 +10,7 @@ import pyarrow as pa
 from operators.expressions import condition, project
 from operators.stateless import Project
 from seep.errors import Misuse
+from seep.flow.broadcasting import Broadcast
 from seep.flow.dataset import Dataset, expressions_of
 from seep.flow.logical import After
 from seep.flow.place import at_place
@@ -38,7 +39,6 @@ _STREAM_ONLY = (
     "local",
     "route",
     "two_choices",
-    "broadcast",
     "join_table",
 )
 
@@ -113,6 +113,10 @@ class Table(Dataset):
             if table_of(other, "join").flow is not self.flow:
                 raise Misuse(f"the Tables belong to two flows, {self.flow.name!r} and {other.flow.name!r}")
             return join_tables(self, other, how) if on is None else join_foreign(self, other, on, how)
+
+    def broadcast(self) -> Broadcast:
+        """A further input of `join_table`: every partition of the join holds all of this Table."""
+        return Broadcast(self, self.primary, table=True)
 
     def _projected(self, verb: str, given: list[pl.Expr], keep: bool) -> Table:
         # Planned on the visible columns; `change` passes by.

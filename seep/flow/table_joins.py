@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from operators.table import GONE
 from operators.table_join import TableJoin
 from operators.table_lookup import TableLookup
 from seep.errors import Misuse
+from seep.flow.broadcasting import Broadcast
 from seep.flow.dataset import known_columns
 from seep.flow.keyed import hint_of, key_of, ready
 from seep.flow.logical import Input, Tap
@@ -25,40 +27,57 @@ if TYPE_CHECKING:
     from seep.flow.table import Table
 
 
-def join_table(stream: Stream, table: Table, how: str) -> Stream:
+def join_table(stream: Stream, table: Table | Broadcast, how: str) -> Stream:
     from seep.flow.stream import Stream
 
-    keys = key_of(stream, "join_table")
-    arguments: dict[str, Any] = {"keys": (table.primary, keys), "inputs": (table.wire, stream.schema), "how": how}
+    told = isinstance(table, Broadcast)
+    keys = _stream_keys(stream, table)
+    arguments: dict[str, Any] = {"keys": (table.keys, keys), "inputs": (table.wire, stream.schema), "how": how}
+    if told:
+        arguments |= {"replicated": True, "changes": table.table}
     schema = TableLookup(**arguments).schema
     # The Table is port 0; what comes on the others, however many there are behind a union, is the stream.
-    inputs = (Input(table.lineage, table.primary, table.wire), Input(stream.lineage, keys, stream.schema))
+    listened = table.input if told else Input(table.lineage, table.keys, table.wire)
+    inputs = (listened, Input(stream.lineage, None if told else keys, stream.schema))
     make = partial(ready, TableLookup, arguments)
     vertex = stream._operator("join_table", make, {"out": schema}, inputs, hint_of("join_table", keys))
-    return Stream(stream.flow, Tap(vertex, "out"), schema, keys, stream.time)
+    return Stream(stream.flow, Tap(vertex, "out"), schema, stream.keys, stream.time)
 
 
-def join_as_of(stream: Stream, table: Table, how: str) -> Stream:
+def join_as_of(stream: Stream, table: Table | Broadcast, how: str) -> Stream:
     from seep.flow.stream import Stream
 
-    keys = key_of(stream, "join_table")
+    told = isinstance(table, Broadcast)
+    keys = _stream_keys(stream, table)
     if table.versions is None:
         raise Misuse("as_of=True needs the versions of a Table; make it by .table(history='5m')")
-    source = table.versions.source
+    source = replace(table.versions.source, broadcast=told)
     timed, column = stream.timed()
     arguments: dict[str, Any] = {
-        "keys": (table.primary, keys),
+        "keys": (table.keys, keys),
         "inputs": (source.schema, timed.schema),
         "stream": stream.schema,
         "time_column": column,
         "history_us": table.versions.history_us,
         "how": how,
+        "replicated": told,
     }
     schemas = AsOfLookup(**arguments).schemas
-    inputs = (source, Input(timed.lineage, keys, timed.schema))
+    inputs = (source, Input(timed.lineage, None if told else keys, timed.schema))
     make = partial(ready, AsOfLookup, arguments)
     vertex = stream._operator("join_table", make, schemas, inputs, hint_of("join_table", keys))
-    return Stream(stream.flow, Tap(vertex, "out"), schemas["out"], keys, stream.time)
+    return Stream(stream.flow, Tap(vertex, "out"), schemas["out"], stream.keys, stream.time)
+
+
+def _stream_keys(stream: Stream, table: Table | Broadcast) -> tuple[str, ...]:
+    """The columns that pair with the Table's key: the stream's own key, by position; of a stream without one, which
+    meets a broadcast where it is, the columns of the same names."""
+    if stream.keys is not None or not isinstance(table, Broadcast):
+        return key_of(stream, "join_table")
+    for name in table.keys:
+        if name not in stream.schema.names:
+            raise Misuse(f"the stream has no key, and no column {name!r} to pair with; call key_by(..) before it")
+    return table.keys
 
 
 def join_tables(left: Table, right: Table, how: str) -> Table:
@@ -95,9 +114,9 @@ def join_foreign(left: Table, right: Table, on: str, how: str) -> Table:
     return without_mark(joined, "join")
 
 
-def table_of(given: Any, verb: str) -> Table:
+def table_of(given: Any, verb: str, also: tuple[type, ...] = ()) -> Any:
     from seep.flow.table import Table
 
-    if not isinstance(given, Table):
+    if not isinstance(given, (Table, *also)):
         raise Misuse(f"{given!r} is no Table; {verb} takes one, such as .key_by(..).table() gives")
     return given

@@ -20,15 +20,17 @@ ACTIONS = ("go on", "go on", "increment", "full", "restart", "restart compacted"
 class Pieces:
     """Partitions of one operator. ``take`` is that of a head; ``shake`` does something between two epochs."""
 
-    def __init__(self, make: Callable[[], Head]) -> None:
+    def __init__(self, make: Callable[[], Head], broadcast: frozenset[int] = frozenset()) -> None:
+        """``broadcast``: the ports whose rows every partition gets."""
         self._make = make
+        self._broadcast = broadcast
         self._ranges = [EVERYTHING]
         self._heads = [make()]
         self._chains: list[list[ArrowState]] = [[]]
 
     def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
         found = [
-            head.take(moment, [(port, batch.part(key_range)) for port, batch in inputs])
+            head.take(moment, [(p, batch if p in self._broadcast else batch.part(key_range)) for p, batch in inputs])
             for head, key_range in zip(self._heads, self._ranges, strict=True)
         ]
         outputs = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from functools import cmp_to_key
 from itertools import pairwise
 from typing import Any
@@ -99,6 +100,12 @@ class Statistics(BatchOperator):
         ctx.emit(result)
 
 
+class Recent(Statistics):
+    """The same, of late."""
+
+    known = TableState({"rows": int, "text": str | None}, ttl=timedelta(milliseconds=TTL_MS))
+
+
 OUTPUTS = {"out": STATISTICS, "numbers": pa.schema({"number": pa.int64()})}
 
 FACTORIES: dict[str, Callable[[], Head]] = {
@@ -112,6 +119,7 @@ FACTORIES: dict[str, Callable[[], Head]] = {
     "dedupe for a time": lambda: Dedupe(KEYS, SCHEMA, TTL_MS),
     "reduce": lambda: Reduce(KEYS, SCHEMA, longest),
     "batches": lambda: BatchApply(Statistics(), "op", tuple(KEYS), (SCHEMA,), OUTPUTS),
+    "batches for a time": lambda: BatchApply(Recent(), "op", tuple(KEYS), (SCHEMA,), OUTPUTS),
 }
 ROUTED = {"top of all": [], "window top shared": ["key"]}
 
@@ -356,11 +364,13 @@ def test_reduce_is_a_fold(plan: Plan) -> None:
         assert len(refused) == (outputs["errors"].rows if "errors" in outputs else 0)
 
 
+@pytest.mark.parametrize("name", ["batches", "batches for a time"])
 @FEWER
 @given(plan=epochs)
-def test_a_columnar_operator_keeps_rows_by_key(plan: Plan) -> None:
-    head, known = FACTORIES["batches"](), dict[Any, tuple[int, str | None]]()
+def test_a_columnar_operator_keeps_rows_by_key(name: str, plan: Plan) -> None:
+    head, known, until = FACTORIES[name](), dict[Any, tuple[int, str | None]](), dict[Any, int]()
     for moment, batch in moments(plan, KEYS):
+        known = {key: row for key, row in known.items() if until[key] > moment.now_ms}
         by_key = dict[Any, Rows]()
         for row in batch.record.to_pylist():
             by_key.setdefault(group_of(row, KEYS), []).append(row)
@@ -370,6 +380,7 @@ def test_a_columnar_operator_keeps_rows_by_key(plan: Plan) -> None:
                 refused += len(content)
                 continue
             want[key] = known[key] = (known.get(key, (0, None))[0] + len(content), content[-1]["text"])
+            until[key] = moment.now_ms + TTL_MS if "time" in name else FOREVER
             if known[key][1] == "x":
                 del known[key]
         outputs = head.take(moment, [(0, batch)])

@@ -122,6 +122,77 @@ def test_increments_hold_what_changed() -> None:
     assert operator.snapshot(False).tables["rows.totals"].num_rows == 0
 
 
+class Recent(Totals):
+    totals = TableState({"total": int}, ttl="1500ms")
+
+
+def test_a_time_to_live_counts_from_the_last_put() -> None:
+    """`take` gives each epoch a second."""
+    operator = head(Recent())
+    take(operator, 1, ("a", 1), ("b", 2))
+    assert rows(take(operator, 2, ("a", 3))) == [("a", 4)]
+    assert operator.content().to_pylist() == [{"store": "a", "total": 4}, {"store": "b", "total": 2}]
+    assert rows(take(operator, 3, ("a", 1), ("b", 1))) == [("a", 5), ("b", 1)]
+    assert operator.content().schema.names == ["store", "total"]
+
+
+def test_what_has_expired_is_gone_from_state_snapshots_and_memory() -> None:
+    operator = head(Recent())
+    take(operator, 1, *((str(i), i) for i in range(500)))
+    full = operator.snapshot(True)
+    held = operator.statistics()["state_bytes"]
+    take(operator, 3, ("7", 1))
+    assert operator.statistics()["keys"] == 1
+    assert operator._tables["totals"]._store._chunks.held < 500
+    assert operator.statistics()["state_bytes"] < held
+    increment = operator.snapshot(False)
+    assert increment.tables["rows.totals"].column("__deleted").to_pylist().count(True) == 499
+    again = head(Recent())
+    for state in (full, increment):
+        again.load(state)
+    assert again.content().to_pylist() == [{"store": "7", "total": 1}]
+    assert rows(take(again, 4, ("7", 1))) == [("7", 2)]
+    assert rows(take(again, 6, ("7", 1))) == [("7", 1)], "a restored row expires too"
+
+
+def test_a_put_that_is_undone_does_not_prolong() -> None:
+    class Picky(Recent):
+        def on_batch(self, batch: pa.RecordBatch, ctx: BatchContext) -> None:
+            super().on_batch(batch, ctx)
+            if pc.any(pc.equal(batch["amount"], -1)).as_py():
+                raise ValueError("minus one")
+
+    operator = head(Picky())
+    take(operator, 1, ("a", 1))
+    take(operator, 2, ("a", -1))
+    assert rows(take(operator, 3, ("a", 1))) == [("a", 1)]
+
+
+def test_a_time_to_live_is_a_duration() -> None:
+    with pytest.raises(Misuse, match="duration '0s': must be longer than zero"):
+        TableState({"total": int}, ttl="0s")
+
+
+def test_expiry_under_kills_and_splits() -> None:
+    flow = Flow("test")
+    given = flow.source("in", MemorySource([{"store": "a", "amount": 1}]))
+    given.key_by("store").apply(Recent, out=OUT).named("totals").collect("out")
+    driver = Driver(flow, seed=3)
+    for epoch in range(8):
+        driver.feed("in", [{"store": f"store {(i * 5 + epoch) % 11}", "amount": i} for i in range(6)])
+        driver.advance("700ms")
+        if epoch in (1, 4):
+            driver.scale("totals", epoch)
+            driver.checkpoint()
+        if epoch in (2, 5):
+            driver.kill("totals", 0)
+    driver.close()
+    totals = [row["total"] for row in driver.output("out")]
+    assert len(totals) == 48
+    assert sum(totals) > 8 * sum(range(6)), "some were still known"
+    driver.assert_exactly_once()
+
+
 def test_reading_is_no_change() -> None:
     script = Scripted(
         lambda self, batch, ctx: self.kept.put(values(a=1)), lambda self, batch, ctx: self.kept.get(batch)

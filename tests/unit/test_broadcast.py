@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -132,12 +134,20 @@ def test_it_is_an_input_and_nothing_else() -> None:
         rates.broadcast()
     told = rates.key_by("currency").broadcast()
     for verb in ("collect", "map", "aggregate", "sink", "union"):
-        with pytest.raises(Misuse, match="only a further input of apply"):
+        with pytest.raises(Misuse, match="only a further input of apply or join_table"):
             getattr(told, verb)
     with pytest.raises(AttributeError):
         told.nonsense  # noqa: B018
-    with pytest.raises(Misuse, match=r"\.changes\(\)"):
-        _ = rates.key_by("currency").table().broadcast
+    table = rates.key_by("currency").table().broadcast()
+    sales = flow.source("sales", seep.MemorySource(SALES))
+    with pytest.raises(Misuse, match=r"broadcast a stream to it, such as \.changes\(\), or join_table"):
+        sales.key_by("k").apply(InEuros, table, out=OUT)
+    with pytest.raises(Misuse, match=r"no key, and no column 'currency' to pair with; call key_by"):
+        sales.drop("currency").join_table(table)
+    with pytest.raises(Misuse, match="the keys differ"):
+        sales.key_by("amount").join_table(told)
+    with pytest.raises(Misuse, match=r"as_of=True needs the versions of a Table"):
+        sales.join_table(told, as_of=True)
 
 
 def test_a_grouping_before_it_takes_nothing_from_it() -> None:
@@ -162,3 +172,83 @@ def test_only_a_broadcast_input_can_be_read() -> None:
 def test_the_plan_says_so() -> None:
     said = {entry["node"]: list(lines(entry)) for entry in explain(compile_flow(flow_of()))}
     assert "  rows of rates are sent to every partition" in said["convert"]
+
+
+# --- join_table ----------------------------------------------------------------------------------------------------
+
+
+def joining(form: str) -> seep.Flow:
+    flow = seep.Flow("joined")
+    sales = flow.source("sales", seep.MemorySource(SALES, per_epoch=5))
+    rates = flow.source("rates", seep.MemorySource(RATES, per_epoch=1)).key_by("currency")
+    told = {
+        "stream": lambda: rates.broadcast(),
+        "table": lambda: rates.table(deleted=pl.col("rate") == 0).named("rates-now").broadcast(),
+        "keyed": lambda: rates.broadcast(),
+    }[form]()
+    stream = sales.rename(money="currency").key_by("money") if form == "keyed" else sales.shuffle()
+    stream.join_table(told, how="left").named("priced").collect("out")
+    return flow
+
+
+@pytest.mark.parametrize("form", ["stream", "table", "keyed"])
+def test_a_stream_is_joined_where_it_is(form: str) -> None:
+    """The rates are there before the first sale, and no sale is sent by its currency."""
+    flow = joining(form)
+    found = seep.run(flow)["out"].to_pylist()
+    rate = {row["currency"]: row["rate"] for row in RATES}
+    money = "money" if form == "keyed" else "currency"
+    assert all(row["rate"] == rate[row[money]] for row in found)
+    assert sorted(row["amount"] for row in found) == list(range(40))
+    said = {entry["node"]: list(lines(entry)) for entry in explain(compile_flow(flow))}
+    sent = "by origin: a row stays in its bucket" if form == "keyed" else "evenly, by origin and position"
+    teller = "rates-now" if form == "table" else "rates"
+    assert f"  rows of {teller} are sent to every partition" in said["priced"]
+    assert f"  rows of sales are sent {sent}" in said["priced"]
+
+
+@pytest.mark.parametrize("form", ["stream", "table", "keyed"])
+def test_a_joined_broadcast_under_kills_splits_and_merges(form: str) -> None:
+    driver = Driver(joining(form), seed=4)
+    driver.feed("rates", RATES)
+    driver.feed("sales", SALES[:10])
+    driver.checkpoint()
+    driver.scale("priced", 3)
+    driver.feed("rates", [{"currency": "usd", "rate": 9}, {"currency": "usd", "rate": 10}])
+    driver.feed("sales", SALES[10:20])
+    driver.kill("priced", 1)
+    driver.feed("rates", [{"currency": "gbp", "rate": 0}])
+    driver.feed("sales", SALES[20:30])
+    driver.checkpoint()
+    driver.scale("priced", 2)
+    driver.kill("priced", 0)
+    driver.feed("sales", SALES[30:])
+    driver.scale("priced", 1)
+    driver.feed("sales", SALES[:3])
+    driver.close()
+    gone = None if form == "table" else 0
+    rates = [{"usd": 2, "gbp": 3}] * 10 + [{"usd": 10, "gbp": 3}] * 10 + [{"usd": 10, "gbp": gone}] * 23
+    want = [(row["amount"], rate[row["currency"]]) for rate, row in zip(rates, [*SALES, *SALES[:3]], strict=True)]
+    assert sorted((row["amount"], str(row["rate"])) for row in driver.output("out")) == sorted(
+        (amount, str(rate)) for amount, rate in want
+    )
+    driver.assert_exactly_once()
+
+
+def test_what_was_valid_then_from_a_broadcast_table() -> None:
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    flow = seep.Flow("then")
+    rates = [{"currency": "usd", "rate": minute, "at": start + timedelta(minutes=minute)} for minute in (0, 2)]
+    sales = [{"currency": "usd", "n": minute, "at": start + timedelta(minutes=minute)} for minute in (3, 1, 0)]
+    versions = flow.source("rates", seep.MemorySource(rates), time="at").key_by("currency").table(history="5m")
+    stream = flow.source("sales", seep.MemorySource(sales), time="at", lateness="5m")
+    stream.join_table(versions.named("versions").broadcast(), as_of=True).named("priced").collect("out")
+    driver = Driver(flow, seed=2)
+    driver.feed("rates", rates)
+    driver.checkpoint()
+    driver.feed("sales", sales)
+    driver.scale("priced", 2)
+    driver.kill("priced", 0)
+    driver.close()
+    assert sorted((row["n"], row["rate"]) for row in driver.output("out")) == [(0, 0), (1, 0), (3, 2)]
+    driver.assert_exactly_once()
