@@ -105,7 +105,7 @@ def _status_lines(status: dict[str, Any]) -> list[str]:
         for index, partition in enumerate(partitions):
             low, high = partition["buckets"]
             epoch = "-" if partition["epoch"] is None else partition["epoch"]
-            lines.append(
-                f"  {operator}/{index}  buckets {low}-{high - 1}  epoch {epoch}  on {partition['worker'] or '-'}"
-            )
+            line = f"  {operator}/{index}  buckets {low}-{high - 1}  epoch {epoch}  on {partition['worker'] or '-'}"
+            busy = partition.get("busy_seconds", 0.0)
+            lines.append(f"{line}  busy with one epoch for {busy:.0f} s" if busy >= 1 else line)
     return lines

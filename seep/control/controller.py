@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace as with_fields
 
 from seep.control import planner
+from seep.control.attendance import Attendance
 from seep.control.deaths import Deaths
 from seep.control.leftovers import leftovers
 from seep.control.placement import idle, place
@@ -33,8 +34,8 @@ from seep.protocol.effects import (
     StoreReply,
     SwapJournal,
 )
-from seep.protocol.journal import LIVE, SEALED, SHADOW, Journal, Replace
-from seep.protocol.messages import Hello, Plan, Report, Status
+from seep.protocol.journal import LIVE, SHADOW, Journal, Replace
+from seep.protocol.messages import Busy, Hello, Plan, Report, Status
 
 SLOT_WAIT_MS = 2_000.0
 TRIES = 5
@@ -63,7 +64,7 @@ class Controller:
         """The change that is being written."""
         self.unsure_ms: float | None = None
         """Its write failed: when to ask whether it happened."""
-        self.heard: dict[str, float] = {}
+        self.attendance = Attendance(settings)
         self.statuses: dict[PartitionId, Status] = {}
         self.requests: deque[Request] = deque()
         self.since: dict[int, float] = {}
@@ -84,23 +85,31 @@ class Controller:
         self._token = 0
         self._waiting: dict[int, Callable[[StoreReply], None]] = {}
 
+    @property
+    def heard(self) -> dict[str, float]:
+        """The workers that count."""
+        return self.attendance.heard
+
     # --- events --------------------------------------------------------------------------------------------------
 
-    def handle(self, event: Hello | Report | StoreReply | WorkerLost | Request, now_ms: float) -> list[Effect]:
+    def handle(self, event: Hello | Report | Busy | StoreReply | WorkerLost | Request, now_ms: float) -> list[Effect]:
         self.now_ms = now_ms
         match event:
-            case Hello() | Report() if event.worker in self.pool.released:
+            case Hello() | Report() | Busy() if event.worker in self.pool.released:
                 return self._finish()
             case Hello():
-                self.heard[event.worker] = now_ms
+                self.attendance.hear(event.worker, now_ms)
                 self._push(event.worker)
             case Report():
                 self._on_report(event)
                 if not self._in_motion():
                     return self._finish()  # a heartbeat; the next tick looks at the rest
+            case Busy():
+                self._note(self.attendance.hear_busy(event, now_ms))
+                return self._finish()
             case WorkerLost():
                 self.pool.released.discard(event.worker)
-                if self.heard.pop(event.worker, None) is not None:
+                if self.attendance.lose(event.worker):
                     self._note(f"worker {event.worker} lost")
             case StoreReply():
                 waiting = self._waiting.pop(event.token, None)
@@ -117,16 +126,14 @@ class Controller:
         slept = self.ticked_ms is not None and now_ms - self.ticked_ms > self.settings.suspect_ms / 2
         self.now_ms, self.ticked_ms = now_ms, now_ms
         if slept:
-            # We were the ones asleep: nobody else's silence counts.
-            self.heard = dict.fromkeys(self.heard, now_ms)
+            self.attendance.excuse(now_ms)
         if not self.journal.version and not self._waiting and self.wanted is None and not self.deposed:
             self._call(ReadJournal, self._read)
         if self.unsure_ms is not None and now_ms >= self.unsure_ms:
             self.unsure_ms = None
             self._call(ReadJournal, self._swapped_or_not)
-        for worker in [w for w, ms in self.heard.items() if now_ms - ms > self.settings.suspect_ms]:
-            del self.heard[worker]
-            self._note(f"worker {worker} silent for {self.settings.suspect_ms:.0f} ms")
+        for silent in self.attendance.lose_silent(now_ms):
+            self._note(silent)
         self._reconcile()
         return self._finish()
 
@@ -135,7 +142,8 @@ class Controller:
         return effects
 
     def _note(self, what: str) -> None:
-        self.decisions.append((self.now_ms, what))
+        if what:
+            self.decisions.append((self.now_ms, what))
 
     def _call(self, make: Callable[[int], Effect], then: Callable[[StoreReply], None]) -> None:
         self._token += 1
@@ -149,7 +157,7 @@ class Controller:
         )
 
     def _on_report(self, report: Report) -> None:
-        self.heard[report.worker] = self.now_ms
+        self.attendance.hear(report.worker, self.now_ms)
         for status in report.statuses:
             entry = self.journal.entries.get(status.partition)
             if entry is not None and entry.generation == status.generation:
@@ -240,7 +248,7 @@ class Controller:
             journal = self._place(journal)
             journal = self._step(journal)
             journal = planner.open_waiting(self.graph, journal, self._statuses(journal))
-            journal = self._retire(journal)
+            journal = planner.let_go(journal, self._statuses(journal))
             journal = self._requests(journal)
         self._watch_end()
         if journal is not self.journal:
@@ -249,7 +257,7 @@ class Controller:
         for effect in self.pool.look(self.journal, self.heard, self.now_ms):
             self.effects.append(effect)
             if isinstance(effect, ReleaseWorker):
-                del self.heard[effect.worker]
+                self.attendance.lose(effect.worker)
                 self._note(f"worker {effect.worker} released")
 
     def _status(self, partition: PartitionId) -> Status | None:
@@ -291,7 +299,7 @@ class Controller:
         starting = all(not e.worker for e in journal.entries.values())
         if starting and len(self.heard) < self.workers:
             return journal
-        candidates = sorted(self.heard)[: self.workers] if starting else sorted(self.heard)
+        candidates = sorted(self.heard)[: self.workers] if starting else self.attendance.at_hand()
         for partition in sorted(waiting):
             entry = journal.entries.get(partition)
             if entry is None or not candidates or self._recovers_in_parts(entry.partition):
@@ -339,13 +347,14 @@ class Controller:
             if reply.error or current != entry or self.wanted is not None:
                 return
             if reply.value is None:
-                journal = planner.restart(self.journal, partition, place(self.journal, partition, self.heard))
+                at_hand = self.attendance.at_hand()
+                journal = planner.restart(self.journal, partition, place(self.journal, partition, at_hand))
             else:
                 version, epoch = reply.value
                 journal = planner.recover_in_parts(self.journal, partition, version, epoch, self.parts)
                 self._note(f"{partition} comes back as {self.parts} parts")
                 if partition in journal.entries:
-                    journal = planner.restart(journal, partition, place(journal, partition, self.heard))
+                    journal = planner.restart(journal, partition, place(journal, partition, self.attendance.at_hand()))
             self._change(journal)
 
         self._call(lambda token: FenceStore(token, partition, generation, version), fenced)
@@ -365,17 +374,6 @@ class Controller:
                 self.tries.pop(replace.operator, None)
             if why:
                 self._note(f"Replace {replace.number} of {replace.operator or 'nothing'}: {why}")
-        return journal
-
-    def _retire(self, journal: Journal) -> Journal:
-        for partition, entry in list(journal.entries.items()):
-            status = self._status(partition)
-            if status is None or entry.generation != status.generation:
-                continue
-            if entry.role == SEALED and status.drained and status.journal_version == self.journal.version:
-                journal = planner.retire(journal, partition)
-            elif entry.role == LIVE and entry.base and status.own_checkpoints >= 2:
-                journal = planner.free_base(journal, partition)
         return journal
 
     def _requests(self, journal: Journal) -> Journal:

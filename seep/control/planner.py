@@ -105,6 +105,19 @@ def abort(journal: Journal, replace: Replace) -> Journal:
     return _drop(with_fields(journal, entries=entries), replace)
 
 
+def let_go(journal: Journal, statuses: Mapping[PartitionId, Status]) -> Journal:
+    """Sealed partitions of which nothing is needed any more, and bases of those that have checkpoints of their own."""
+    for partition, entry in list(journal.entries.items()):
+        status = statuses.get(partition)
+        if status is None or entry.generation != status.generation:
+            continue
+        if entry.role == SEALED and status.drained and status.journal_version == journal.version:
+            journal = retire(journal, partition)
+        elif entry.role == LIVE and entry.base and status.own_checkpoints >= 2:
+            journal = free_base(journal, partition)
+    return journal
+
+
 def retire(journal: Journal, partition: PartitionId) -> Journal:
     return with_fields(journal, entries={p: e for p, e in journal.entries.items() if p != partition})
 

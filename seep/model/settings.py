@@ -31,6 +31,8 @@ class Settings:
     report_ms: float = 100.0
     suspect_ms: float = 5_000.0
     """A worker not heard of for this long is taken for dead (a closed connection says so at once)."""
+    stuck_ms: float = 600_000.0
+    """One that says it is busy, too, when it has been so with one epoch for this long."""
     spare_workers: int = 1
     """Warm workers beyond those in use."""
     release_ms: float = 10_000.0

@@ -16,6 +16,7 @@ from seep.partition.contract import Graph
 from seep.partition.copies import Holder
 from seep.partition.desk import Desk
 from seep.partition.operator import OperatorPartition
+from seep.partition.pulse import Work
 from seep.partition.sink import SinkPartition
 from seep.partition.source import SourcePartition
 from seep.protocol.effects import Effect, Published, StoreReply
@@ -23,6 +24,7 @@ from seep.protocol.journal import Entry
 from seep.protocol.messages import (
     Accepted,
     Backup,
+    Busy,
     Fetch,
     Frame,
     Held,
@@ -57,6 +59,8 @@ class Worker:
         self.clock: Callable[[], float] | None = None
         """Set by a host that wants to know for how long each partition is at work (ms)."""
         self.busy_ms: dict[PartitionId, float] = {}
+        self.at_work: Partition | None = None
+        """Whose code runs now, if the host has set a clock."""
         self.reported_ms = -1e18
         self.stopped = False
         """The flow is over, or this worker is not part of it: the host may end the process."""
@@ -95,13 +99,24 @@ class Worker:
             work(*arguments, **named)
             return
         began_ms, who = self.clock(), partition.entry.partition
+        self.at_work = partition
         work(*arguments, **named)
+        self.at_work = None
         self.busy_ms[who] = self.busy_ms.get(who, 0.0) + self.clock() - began_ms
 
     def _asker(self, reply: StoreReply) -> Partition | None:
         """The partition that this answer goes to."""
         owner = self.desk.asked_by(reply) if self.clock is not None else None
-        return next((p for p in self.partitions.values() if owner in (p, getattr(p, "saver", p))), None)
+        mine = ("saver", "loader")
+        return next((p for p in self.partitions.values() if owner in (p, *(getattr(p, m, p) for m in mine))), None)
+
+    def working_on(self) -> Work | None:
+        """May be asked from beside the loop: it reads, and what it reads is replaced, never changed."""
+        partition = self.at_work
+        if partition is None:
+            return None
+        done = partition.inputs.taken if isinstance(partition, SinkPartition) else partition.epoch
+        return partition.entry.partition, done
 
     def _finish(self) -> list[Effect]:
         desk = self.desk
@@ -130,7 +145,7 @@ class Worker:
             self.holder.on_fetch(message)
         elif isinstance(message, Held | Holding):
             self._to_owner(message)
-        elif not isinstance(message, Plan | Hello | Report):
+        elif not isinstance(message, Plan | Hello | Report | Busy):
             sender = self.partitions.get(message.sender)
             if isinstance(message, Subscribe) and not self._is_served(message, sender):
                 self.early[message.subscription.receiver, message.edge + str(message.sender)] = message

@@ -211,7 +211,20 @@ class Report:
     cpu_seconds: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Worker to controller, from beside its loop: I live, and the loop is inside one piece of work."""
+
+    worker: str
+    partition: PartitionId | None
+    """Whose (None: of the worker itself)."""
+    epoch: int
+    """The last one that it has finished."""
+    busy_ms: float
+    """For so long it is at the one after it."""
+
+
 DataMessage = Subscribe | Accepted | Refused | Frame | Credit | Trim | Unsubscribe
-ControlMessage = Plan | Hello | Report
+ControlMessage = Plan | Hello | Report | Busy
 CopyMessage = Backup | Holding | Fetch | Held
 Message = DataMessage | ControlMessage | CopyMessage

@@ -20,6 +20,7 @@ from seep.protocol.journal import Journal
 from seep.protocol.messages import (
     Accepted,
     Backup,
+    Busy,
     Credit,
     Fetch,
     Frame,
@@ -63,6 +64,7 @@ _TYPES: tuple[type[Any], ...] = (
     Holding,
     Fetch,
     Held,
+    Busy,
 )
 """Only ever appended to: a type's number is its place here."""
 _NUMBERS = {kind: number for number, kind in enumerate(_TYPES)}

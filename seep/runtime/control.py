@@ -31,6 +31,9 @@ class HostControl:
                     "buckets": [entry.key_range.low, entry.key_range.high],
                     "worker": entry.worker,
                     "epoch": status.epoch if status else None,
+                    "busy_seconds": round(view.busy[entry.partition].busy_ms / 1000, 1)
+                    if entry.partition in view.busy
+                    else 0.0,
                     "ended": bool(status and status.ended),
                     "statistics": dict(status.statistics) if status else {},
                 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from seep.control.controller import Controller
 from seep.control.requests import Request, WorkerLost
@@ -17,7 +17,7 @@ from seep.model.ids import CONTROLLER, PartitionId
 from seep.protocol import wire
 from seep.protocol.effects import Effect, Publish, ReleaseWorker, Send, StoreReply, WantWorkers
 from seep.protocol.journal import Journal
-from seep.protocol.messages import Hello, Report, Status
+from seep.protocol.messages import Busy, Hello, Report, Status
 from seep.runtime.background import Background
 from seep.runtime.clock import now_ms
 from seep.runtime.job import JobDirectory
@@ -40,6 +40,8 @@ class View:
     statuses: dict[PartitionId, Status]
     workers: tuple[str, ...]
     decisions: tuple[tuple[float, str], ...]
+    busy: dict[PartitionId, Busy] = field(default_factory=dict)
+    """Partitions that have been at one epoch for longer than a worker is usually silent."""
 
 
 class ControllerHost:
@@ -121,7 +123,7 @@ class ControllerHost:
                 self.rejected += 1
                 continue
             # A worker speaks for itself only.
-            if isinstance(message, Hello | Report) and message.worker == sender:
+            if isinstance(message, Hello | Report | Busy) and message.worker == sender:
                 self._perform(machine.handle(message, now_ms()))
         for worker in dict.fromkeys([*self.transport.lost(), *self.backend.events()]):
             self._perform(machine.handle(WorkerLost(worker), now_ms()))
@@ -136,7 +138,8 @@ class ControllerHost:
             self._perform([WantWorkers(self._wanted)])
         if machine.journal.version and not self.view.journal.version:
             self.job.begin()
-        self.view = View(machine.journal, dict(machine.statuses), tuple(machine.heard), tuple(machine.decisions))
+        busy = {said.partition: said for said in machine.attendance.busy.values() if said.partition is not None}
+        self.view = View(machine.journal, dict(machine.statuses), tuple(machine.heard), tuple(machine.decisions), busy)
         self._judge()
 
     def _perform(self, effects: list[Effect]) -> None:

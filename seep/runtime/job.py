@@ -98,8 +98,8 @@ class JobDirectory:
     def store(self) -> DirectoryStore:
         return DirectoryStore(self.path / "store", self.key)
 
-    def transport(self, name: str) -> Transport:
-        return Transport(self.path / "sockets", name, self.key)
+    def transport(self, name: str, listens: bool = True) -> Transport:
+        return Transport(self.path / "sockets", name, self.key, listens)
 
     # --- who runs ----------------------------------------------------------------------------------------------
 

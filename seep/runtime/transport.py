@@ -39,7 +39,8 @@ _SOCKET_BUFFER_BYTES = 4 << 20
 
 
 class Transport:
-    def __init__(self, directory: Path | str, me: str, key: bytes) -> None:
+    def __init__(self, directory: Path | str, me: str, key: bytes, listens: bool = True) -> None:
+        """``listens=False``: a second voice of a process that listens elsewhere; it only sends."""
         self.me = me
         self._key = key
         self._directory = _private(Path(directory))
@@ -55,7 +56,7 @@ class Transport:
         self._wake_read.setblocking(False)
         self._wake_write.setblocking(False)
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
-        self._listener = self._listen()
+        self._listener = self._listen() if listens else None
 
     # --- what hosts call ---------------------------------------------------------------------------------------
 
@@ -110,9 +111,10 @@ class Transport:
             if isinstance(key.data, Incoming | Outgoing):
                 key.data.sock.close()
         self._selector.close()
-        self._listener.close()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._address(self.me))
+        if self._listener is not None:
+            self._listener.close()
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._address(self.me))
         os.close(self._directory)
         self._wake_read.close()
         self._wake_write.close()
@@ -148,10 +150,10 @@ class Transport:
         self._drive(link, writing=True)
         return self._outgoing.get((to, lane))
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         with contextlib.suppress(BlockingIOError):
             while True:
-                sock, _ = self._listener.accept()
+                sock, _ = listener.accept()
                 if len(self._strangers) >= STRANGERS_MAXIMUM:
                     self._counts["refused"] += 1
                     sock.close()
@@ -171,7 +173,7 @@ class Transport:
                     self._wake_read.recv(4096)
                 woken = True
             elif isinstance(link, socket.socket):
-                self._accept()
+                self._accept(link)
             elif isinstance(link, Incoming):
                 self._receive(link)
             else:

@@ -3,8 +3,9 @@
     arrived messages, answers from the background  ->  Worker.handle  ->  effects: sent, or given to the background
     every few milliseconds                         ->  Worker.tick    ->  effects
 
-Only this thread touches the machine. A worker goes on working when the controller dies: it reports into the void
-until a new controller listens; only when nobody has listened for long does it end itself. It is started as
+Only this thread touches the machine; while it is inside one long piece of work, another says so (`heartbeat.py`). A
+worker goes on working when the controller dies: it reports into the void until a new controller listens; only when
+nobody has listened for long does it end itself. It is started as
 ``python -m seep.runtime.worker`` with SEEP_JOB (a directory) and SEEP_WORKER (its id) in the environment.
 """
 
@@ -27,6 +28,7 @@ from seep.runtime.background import Background
 from seep.runtime.clock import now_ms, wall_ms
 from seep.runtime.deadletters import DeadLetters
 from seep.runtime.exporter import Exporter
+from seep.runtime.heartbeat import Heartbeat
 from seep.runtime.job import JobDirectory
 from seep.runtime.numbers import Snapshot, snapshot
 from seep.runtime.spill import spill_into
@@ -37,6 +39,8 @@ IDLE_TICK_MS = 50.0
 SNAPSHOT_MS = 500.0
 ORPHAN_MS = 30_000.0
 """Without a controller for this long, a worker ends itself."""
+AWAY_MS = 1_000.0
+"""A loop that was inside one piece of work for longer has not looked for the controller meanwhile."""
 
 
 class WorkerHost:
@@ -54,17 +58,19 @@ class WorkerHost:
         self.letters = DeadLetters(job.path)
         self.recovered: dict[PartitionId, int] = {}
         """By partition: how often it came here because it was lost elsewhere."""
+        self.heartbeat = Heartbeat(job.transport(worker, listens=False), self.machine)
         self.stopping = False
         self.busy_ms = 0.0
         self.rejected = 0
         """Messages that were none."""
         self._ticked_ms = 0.0
         self._snapshot_ms = 0.0
-        self._controller_ms = now_ms()
+        self._controller_ms = self._looked_ms = now_ms()
 
     def run(self) -> None:
         """Until told to stop."""
         self.job.register(self.worker, self.exporter.serve())
+        self.heartbeat.start()
         try:
             timeout_ms = 0.0
             while not self.stopping and not self.machine.stopped:
@@ -72,6 +78,7 @@ class WorkerHost:
         finally:
             self.letters.collect(self.machine.partitions.values())
             self.background.close()
+            self.heartbeat.stop()
             self.transport.close()
             self.job.unregister(self.worker)
 
@@ -82,6 +89,7 @@ class WorkerHost:
     def _round(self, timeout_ms: float) -> float:
         """One turn of the loop; how long the next one may wait."""
         arrived = self.transport.poll(timeout_ms)
+        self.heartbeat.turn += 1
         began_ms = now_ms()
         for _, parts in arrived:
             try:
@@ -131,7 +139,8 @@ class WorkerHost:
 
     def _look_around(self, at_ms: float) -> None:
         self.transport.lost()  # peers come back by themselves, or the controller says who took over
-        if self.transport.connected(CONTROLLER):
+        away_ms, self._looked_ms = at_ms - self._looked_ms, at_ms
+        if self.transport.connected(CONTROLLER) or away_ms > AWAY_MS:
             self._controller_ms = at_ms
         elif at_ms - self._controller_ms > ORPHAN_MS:
             print(f"{self.worker}: no controller for {ORPHAN_MS / 1000:.0f} s, stopping", file=sys.stderr)

@@ -19,6 +19,7 @@ HITTING = (
     "crash replaced",
     "half-open",
     "pause",
+    "busy",
     "timers",
     "deaf",
     "cut",

@@ -37,6 +37,7 @@ class Injector:
             "crash replaced": self._crash_replaced,
             "half-open": self._half_open,
             "pause": self._pause,
+            "busy": self._busy,
             "timers": self._timers,
             "deaf": self._cut,
             "cut": self._cut,
@@ -80,6 +81,7 @@ class Injector:
         for node in world.nodes.values():
             node.slowness_ms = node.no_tick_until = 0.0
             node.asleep_until = min(node.asleep_until, world.now_ms)
+            node.busy_until = min(node.busy_until, world.now_ms)
         for supply in self.flow.supplies.values():
             supply.paused.clear()
         if not world.nodes[CONTROLLER].alive:
@@ -126,6 +128,14 @@ class Injector:
         if victim is not None:
             length_ms = suspect_ms + fault.length_ms / 4 if fault.pick >> 9 & 1 else fault.length_ms
             victim.asleep_until = self.world.now_ms + length_ms
+        return victim is not None
+
+    def _busy(self, fault: Fault) -> bool:
+        """Inside one piece of work, often for longer than one may be silent; its heart beats."""
+        victim, suspect_ms = self._victim(fault), self.world.settings.suspect_ms
+        if victim is not None:
+            length_ms = fault.length_ms + (suspect_ms if fault.pick >> 9 & 1 else 0.0)
+            self.world.occupy(victim, length_ms)
         return victim is not None
 
     def _timers(self, fault: Fault) -> bool:

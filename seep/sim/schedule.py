@@ -84,6 +84,7 @@ def draw_settings(random: Random) -> Settings:
         retry_ms=random.choice((15.0, 40.0)),
         report_ms=random.choice((8.0, 20.0)),
         suspect_ms=random.choice((60.0, 150.0, 400.0)),
+        stuck_ms=random.choice((250.0, 10_000.0)),
         spare_workers=random.choice((0, 1, 2)),
         release_ms=random.choice((5.0, 100.0, 10_000.0)),
         at_most_ms=random.choice((300.0, 3_000.0)),

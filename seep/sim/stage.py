@@ -34,6 +34,7 @@ CALM = Settings(
     retry_ms=25.0,
     report_ms=5.0,
     suspect_ms=80.0,
+    stuck_ms=1_500.0,
     spare_workers=1,
     at_most_ms=3_000.0,
 )

@@ -1,9 +1,9 @@
 """A seeded world: workers, a controller and a store as events on one heap, in virtual time.
 
 The machines are the shipped ones. Links are FIFO and may be slow, cut at any frame or deaf in one direction; a
-worker may crash (with or without anybody told), pause and wake up as a zombie, miss its ticks, or be slow; the
-controller may crash at any step; the store may fail, crash or come back empty. Without faults this is also the backend
-of ``on="inline"`` and of `seep.testing.Driver`.
+worker may crash (with or without anybody told), pause and wake up as a zombie, be busy for long while its heart beats
+on, miss its ticks, or be slow; the controller may crash at any step; the store may fail, crash or come back empty.
+Without faults this is also the backend of ``on="inline"`` and of `seep.testing.Driver`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from seep.control.requests import Request, WorkerLost
 from seep.model.ids import CONTROLLER
 from seep.model.settings import Settings
 from seep.partition.contract import Graph
+from seep.partition.pulse import Pulse
 from seep.partition.sink import SinkPartition
 from seep.partition.worker import Worker
 from seep.protocol.effects import Effect, Publish, Published, ReleaseWorker, Send, StoreReply, WantWorkers
@@ -33,13 +34,17 @@ WATCH_EVERY = 64
 
 
 class SimNode:
-    """One process: a machine, and whether it is alive, asleep or slow."""
+    """One process: a machine, and whether it is alive, asleep, busy or slow."""
 
     def __init__(self, name: str, machine: Worker | Controller) -> None:
         self.name = name
         self.machine = machine
         self.alive = True
         self.asleep_until = 0.0
+        self.busy_until = 0.0
+        """Inside one piece of work: its loop does nothing else, and its heart beats."""
+        self.turns = 0
+        self.pulse = Pulse(name)
         self.no_tick_until = 0.0
         self.slowness_ms = 0.0
         self.clock_offset_ms = 0
@@ -146,6 +151,22 @@ class World:
             self.at(detect_ms, self._to_controller, WorkerLost(name))
         self.at(detect_ms + 20.0 * self.random.random(), self._respawn)
 
+    def occupy(self, node: SimNode, for_ms: float) -> None:
+        """From now on a worker is inside one piece of work."""
+        node.busy_until = self.now_ms + for_ms
+        self._beat(node)
+
+    def _beat(self, node: SimNode) -> None:
+        if not node.alive or node.busy_until <= self.now_ms:
+            return
+        if node.asleep_until <= self.now_ms:
+            assert isinstance(node.machine, Worker)
+            work = next(((who, 0) for who in node.machine.partitions), None)
+            said = node.pulse.look(node.turns, work, self.now_ms)
+            if said is not None:
+                self._send(node.name, CONTROLLER, said)
+        self.at(self.settings.report_ms, self._beat, node)
+
     def _release(self, name: str) -> None:
         if name in self.nodes:
             self.counts["released"] += 1
@@ -166,10 +187,11 @@ class World:
     def _tick(self, node: SimNode) -> None:
         if not node.alive:
             return
-        held_until = max(node.asleep_until, node.no_tick_until)
+        held_until = max(node.asleep_until, node.busy_until, node.no_tick_until)
         if held_until > self.now_ms:
             self.at(held_until - self.now_ms, self._tick, node)
             return
+        node.turns += 1
         if isinstance(node.machine, Controller):
             effects = node.machine.tick(self.now_ms)
         else:
@@ -265,8 +287,10 @@ class World:
     def _deliver(self, node: SimNode, event: Any) -> None:
         if not node.alive:
             return
-        if node.asleep_until > self.now_ms:
-            self.at(node.asleep_until - self.now_ms, self._deliver, node, event)
+        held_until = max(node.asleep_until, node.busy_until)
+        if held_until > self.now_ms:
+            self.at(held_until - self.now_ms, self._deliver, node, event)
             return
         self.messages += 1
+        node.turns += 1
         self._perform(node, node.machine.handle(event, self.now_ms))

@@ -96,10 +96,10 @@ class Out:
         return -1
 
 
-def graph(rows: int) -> Graph:
+def graph(rows: int, count: Callable[[], Count] = Count) -> Graph:
     nodes = {
         "numbers": Node("numbers", "source", lambda: Numbers(rows)),
-        "count": Node("count", "operator", Count),
+        "count": Node("count", "operator", count),
         "out": Node("out", "sink", Out),
     }
     return Graph(nodes, (Edge("numbers-count", "numbers", "count", 0), Edge("count-out", "count", "out", 0)))
@@ -108,10 +108,18 @@ def graph(rows: int) -> Graph:
 class Job:
     """A job on some backend, and what its tests ask of it."""
 
-    def __init__(self, path: Path, rows: int, backend: Callable[[JobDirectory], Backend]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        rows: int,
+        backend: Callable[[JobDirectory], Backend],
+        count: Callable[[], Count] = Count,
+        **knobs: Any,
+    ) -> None:
         self.rows = rows
         self.backend = backend
-        self.directory = JobDirectory.create(path, graph(rows), Settings(epoch_ms=20, checkpoint_ms=200))
+        settings = Settings(epoch_ms=20, checkpoint_ms=200, **knobs)
+        self.directory = JobDirectory.create(path, graph(rows, count), settings)
         self.host = self.new_controller()
 
     def new_controller(self) -> ControllerHost:

@@ -30,7 +30,7 @@ def test_seeds(chunk: int) -> None:
     for seed in range(1 + chunk * CHUNK, 1 + (chunk + 1) * CHUNK):
         outcome = run_schedule(seed)
         assert not outcome.violation, f"seed {seed} ({outcome.shape})"
-        assert outcome.rows > 0, f"seed {seed} checked nothing"
+        assert outcome.rows > 0 or outcome.stopped, f"seed {seed} checked nothing"
         assert outcome.messages >= MESSAGES, f"seed {seed} tried too little"
         assert outcome.hits >= HITS, f"seed {seed} hit too little"
         assert outcome.columns == (seed % COLUMNS_EVERY == 0)

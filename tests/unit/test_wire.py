@@ -17,6 +17,7 @@ from seep.protocol.journal import LIVE, Entry, Journal, Replace
 from seep.protocol.messages import (
     Accepted,
     Backup,
+    Busy,
     Credit,
     Fetch,
     Frame,
@@ -54,6 +55,8 @@ MESSAGES: list[Message] = [
     Unsubscribe(S, A, "out"),
     Plan(JOURNAL),
     Hello("w1"),
+    Busy("w1", A, 7, 812.5),
+    Busy("w1", None, -1, 0.0),
     Backup(A, G, 3, "w1"),
     Backup(A, G, 3, "w1", SAVED),
     Holding(A, G, 3, True),

@@ -3,11 +3,25 @@
 They are run by the tests, and by the mutants that only they can find.
 """
 
-from seep.sim.directed import bases, calm, copies, emptied, gone, idle, links, lives, loads, outages, tables, zombies
+from seep.sim.directed import (
+    bases,
+    busy,
+    calm,
+    copies,
+    emptied,
+    gone,
+    idle,
+    links,
+    lives,
+    loads,
+    outages,
+    tables,
+    zombies,
+)
 from seep.sim.directed.registry import SCENARIOS
 from seep.sim.oracle import Violation
 
-FILES = (calm, links, zombies, gone, lives, bases, copies, outages, emptied, idle, loads, tables)
+FILES = (calm, links, busy, zombies, gone, lives, bases, copies, outages, emptied, idle, loads, tables)
 
 
 def run_scenario(name: str) -> str:

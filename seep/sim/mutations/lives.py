@@ -17,6 +17,7 @@ BUFFER = "seep.state.buffer"
 JOURNAL = "seep.protocol.journal"
 PLANNER = "seep.control.planner"
 CONTROLLER = "seep.control.controller"
+ATTENDANCE = "seep.control.attendance"
 
 LIVES = (
     Mutant(
@@ -347,5 +348,38 @@ LIVES = (
         "                known[4] = wall_ms\n                continue",
         "                continue",
         scenario="waiting-source-is-not-idle",
+    ),
+    Mutant(
+        "busy-is-dead",
+        "a worker that says it is busy is not silent",
+        ATTENDANCE,
+        "        self.heard[said.worker] = now_ms\n        self.busy[said.worker] = said",
+        "        self.busy[said.worker] = said",
+        scenario="long-epoch-is-not-a-death",
+    ),
+    Mutant(
+        "busy-for-ever",
+        "a loop that never comes back is given up in the end",
+        ATTENDANCE,
+        "        if said.worker not in self.heard or said.busy_ms > self.settings.stuck_ms:",
+        "        if said.worker not in self.heard:",
+        scenario="stuck-loop-is-replaced",
+    ),
+    Mutant(
+        "busy-begins-a-life",
+        "one that was given up counts again when its loop reports, not before",
+        ATTENDANCE,
+        "        if said.worker not in self.heard or said.busy_ms > self.settings.stuck_ms:",
+        "        if said.busy_ms > self.settings.stuck_ms:",
+        scenario="busy-worker-that-was-given-up-gets-nothing",
+    ),
+    Mutant(
+        "busy-excuses-silence",
+        "one that was busy and falls silent is lost like any other",
+        ATTENDANCE,
+        "        for worker in [w for w, ms in self.heard.items() if now_ms - ms > self.settings.suspect_ms]:",
+        "        late = [w for w, ms in self.heard.items() if now_ms - ms > self.settings.suspect_ms]\n"
+        "        for worker in [w for w in late if w not in self.busy]:",
+        scenario="stopped-inside-a-long-epoch",
     ),
 )

@@ -102,16 +102,16 @@ REPLACE = (
     Mutant(
         "retired-undrained",
         "a sealed partition serves its buffer until it is trimmed",
-        CONTROLLER,
-        "            if entry.role == SEALED and status.drained and status.journal_version == self.journal.version:",
-        "            if entry.role == SEALED and status.journal_version == self.journal.version:",
+        PLANNER,
+        "        if entry.role == SEALED and status.drained and status.journal_version == journal.version:",
+        "        if entry.role == SEALED and status.journal_version == journal.version:",
     ),
     Mutant(
         "base-freed-at-once",
         "what a partition started from is kept until it has two checkpoints of its own",
-        CONTROLLER,
-        "            elif entry.role == LIVE and entry.base and status.own_checkpoints >= 2:",
-        "            elif entry.role == LIVE and entry.base:",
+        PLANNER,
+        "        elif entry.role == LIVE and entry.base and status.own_checkpoints >= 2:",
+        "        elif entry.role == LIVE and entry.base:",
     ),
     Mutant(
         "parts-without-ghost",
