@@ -65,3 +65,14 @@ class Books:
             if record["rows"]:
                 found[epoch] = max(found.get(epoch, 0), record["now"])
         return found
+
+    def ranges(self, epoch: int) -> list[tuple[str, int, int, int]]:
+        """The rows of an epoch: (source, split, first, end)."""
+        found = []
+        for source in self.sources:
+            for number in range(self.job.journal.next_number.get(source, 0)):
+                record = self._cuts.get((source, number, epoch))
+                for split, (start, end, *_) in record["splits"].items() if record is not None else ():
+                    if end is not None and start != end:
+                        found.append((source, int(split), 0 if start is None else start[0], end[0]))
+        return found

@@ -25,6 +25,7 @@ LOOK_SECONDS = 0.5
 FIRST_SECONDS = 120.0
 DRAIN_SECONDS = 300.0
 BOUNDED_SECONDS = 900.0
+ROWS_LOOKED_AT = 5
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,19 @@ class Measured:
             places = [int(np.searchsorted(times, passed_us)) for _, _, times in due_ms]
             released = [begin + place / per_ms for (begin, per_ms, _), place in zip(due_ms, places, strict=True)]
             found.append((arrival.at_ns - self._skew_ns) / 1e6 - max(released))
+        return found
+
+    def row_latencies_ms(self) -> list[float]:
+        """Under an open load, of some rows of every epoch: from their release to the arrival of what follows."""
+        assert self.plan.rate is not None
+        began_ms, found = self.books.began_ms(), []
+        for arrival in self.arrivals:
+            if arrival.low < 0 or not self.began_ns <= arrival.at_ns <= self.ended_ns:
+                continue
+            for source, split, first, end in self.books.ranges(arrival.epoch):
+                per_ms = self.plan.rate / self.sources[source].splits / 1000
+                released = began_ms[source, split] + np.linspace(first, end - 1, ROWS_LOOKED_AT) / per_ms
+                found += ((arrival.at_ns - self._skew_ns) / 1e6 - released).tolist()
         return found
 
     def verify(self) -> bool:

@@ -45,8 +45,6 @@ class Workload:
     repeated: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None
     """The Table's answer, from rows that came `times` times each."""
     lateness: str = "2s"
-    read_rows: int = 1_000_000
-    """Of a split for one epoch, at most: code that takes microseconds for each row needs smaller epochs."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     keyed: Callable[[int], Workload] | None = None
     """The same over so many keys."""
@@ -56,7 +54,7 @@ class Workload:
         return replace(self, lap_rows=lap_rows)
 
     def looped(self, source: str, seed: int, split_rows: int | None = None, rate: float | None = None) -> Looped:
-        return Looped(self.blocks[source], self.lap_rows, LAP_US, seed, split_rows, rate, self.read_rows)
+        return Looped(self.blocks[source], self.lap_rows, LAP_US, seed, split_rows, rate)
 
     def flow(
         self,

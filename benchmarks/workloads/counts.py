@@ -97,6 +97,5 @@ WORD_COUNT = Workload(
     columns=("word", "n"),
     keys=("word",),
     repeated=lambda rows: _words(rows).group_by("word").agg(n=pl.col("times").sum()),
-    read_rows=10_000,
     settings={"words": WORDS, "words_per_sentence": WORDS_PER_SENTENCE},
 )
