@@ -1,8 +1,8 @@
 """`latency`: windows and a running count under an open load of 500,000 rows a second, in epochs of 10 ms.
 
 Of a window: from the release of the row that moved the watermark over its end to its arrival at the sink. Of the
-running count: from the release of a row to the arrival of the count with it. Rows are released by the clock whatever the
-flow does, so a flow that falls behind shows it.
+running count: from the release of a row to the arrival of the count with it. Rows are released by the clock whatever
+the flow does, so a flow that falls behind shows it.
 """
 
 from __future__ import annotations
