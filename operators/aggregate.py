@@ -32,7 +32,7 @@ class Aggregate:
         """``combined``: how the senders fold rows, where they do (`operators.combine`). ``time_column``: by which rows
         have an order; None: by arrival only."""
         if emit not in ("update", "close"):
-            raise Misuse(f"aggregate: emit={emit!r}; choose 'update' or 'close'")
+            raise Misuse(f"emit={emit!r}; choose 'update' or 'close'")
         self._groups = Groups(keys, schema, aggregates, timed=False, time_column=time_column)
         self._forms = Forms(combined)
         self._updates = emit == "update"

@@ -52,7 +52,7 @@ class RowsWindow(Window):
         """``time_column`` None: a row's time is that of its epoch."""
         stuck = unmergeable(schema, aggregates) if every < rows else ""
         if stuck:
-            raise Misuse(f"window: {stuck} cannot be merged, so every= must not be less than the number of rows")
+            raise Misuse(f"{stuck} cannot be merged, so every= must not be less than the number of rows")
         super().__init__(keys, schema, time_column, names, aggregates, emit, None, name)
         self._rows_wanted, self._every = rows, every
         # Windows that do not overlap are a pane each.

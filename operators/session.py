@@ -67,7 +67,7 @@ class SessionWindow(Window):
             raise Misuse("window: the gap of sessions must be longer than zero")
         stuck = unmergeable(schema, aggregates)
         if stuck:
-            raise Misuse(f"window: sessions merge, and {stuck} cannot; use an aggregate that can, or another window")
+            raise Misuse(f"sessions merge, and {stuck} cannot; use an aggregate that can, or another window")
         hidden = {LAST: maximum(time_column)}
         super().__init__(keys, schema, time_column, names, aggregates, emit, period_us, name, hidden=hidden)
         self._gap = gap_us

@@ -56,7 +56,7 @@ class Window(ABC):
         """``combined``: how the senders fold rows, where they do (`operators.combine`). ``hidden``: aggregates that
         the kind needs itself."""
         if emit not in ("update", "close"):
-            raise Misuse(f"window: emit={emit!r}; choose 'close', 'update' or every('1s')")
+            raise Misuse(f"emit={emit!r}; choose 'close', 'update' or every('1s')")
         self._groups = Groups(keys, schema, {**aggregates, **(hidden or {})}, timed=True, time_column=time_column)
         self._aggregates = dict(aggregates)
         self._counts_rows = any(is_row_count(spec) for spec in aggregates.values())

@@ -10,7 +10,7 @@ from operators.step import DEAD_LETTERS
 from seep.errors import Misuse
 from seep.flow.logical import After, Merge, Stage, Tap, Vertex
 from seep.flow.place import at_place, place
-from seep.flow.stream import Stream, event_time_of
+from seep.flow.stream import Stream, event_time_of, time_settings
 from seep.model.duration import microseconds, positive_microseconds
 from seep.model.settings import Settings
 
@@ -67,8 +67,7 @@ class Flow:
             stream = Stream(self, Tap(vertex, "out"), schema)
             if time is not None:
                 bound = event_time_of(schema, time)
-                vertex.settings |= {"time": bound, "lateness_us": microseconds(lateness)}
-                vertex.settings["idle_ms"] = None if idle is None else positive_microseconds(idle) // 1000
+                vertex.settings |= time_settings(bound, lateness, idle)
                 step = EventTime("event_time", bound.column, bound.unit, schema)
                 stage = Stage(stream.lineage, step, "source", place(), owner=vertex)
                 stream = SourceStream(self, After(stage, "out"), schema, None, bound)

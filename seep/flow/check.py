@@ -9,10 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from operators.aggregate import Aggregate
+from operators.collected import Distinct, Quantile
+from operators.dedupe import Dedupe
+from operators.listed import Rows
 from seep.errors import Misuse
 from seep.flow.build import Flow
+from seep.flow.checked_times import JOINS, head_of
 from seep.flow.compile import compile_flow, name_vertices
+from seep.flow.loading import sources_of
 from seep.flow.logical import Vertex, chains
+from seep.model.schema import physical
 from seep.partition.contract import Graph
 
 ERROR, WARNING = "error", "warning"
@@ -96,3 +103,25 @@ def _warnings(flow: Flow) -> Iterator[str]:
                 f"{vertex.place}: the {vertex.verb} {names[vertex]!r} has state and no name of its own; "
                 "give it .named(..), so that its state is found again when the flow changes"
             )
+        kept = _kept_for_ever(vertex)
+        if kept:
+            yield f"{vertex.place}: the {vertex.verb} {names[vertex]!r} never drops its state: {kept}"
+
+
+def _kept_for_ever(vertex: Vertex) -> str:
+    """Why state of this operator only grows; empty when it does not."""
+    head, made = head_of(vertex)
+    sources = sources_of(vertex.inputs)
+    endless = [source for source in sources if getattr(source.make, "endless", False)]
+    # Bounded sources of no event time do no harm: at their end they let the watermark go.
+    silent = sorted(str(source.name) for source in endless if "time" not in source.settings)
+    if silent and (head in JOINS or (made.get("time_column") is not None and head is not Aggregate)):
+        source = silent[0]
+        return f"it waits for the watermark, which source {source!r} holds back (endless, no event time); give it time="
+    if endless and head is Dedupe and made["ttl_ms"] is None:
+        return "its source does not end, and every key is remembered; give a ttl="
+    if endless and head is Aggregate:
+        for name, spec in made["aggregates"].items():
+            if type(spec.accumulator(physical(made["schema"]), made["time_column"])) in (Distinct, Quantile, Rows):
+                return f"its source does not end, and {name} = {spec} keeps every value; use a window, or approx=True"
+    return ""

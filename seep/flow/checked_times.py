@@ -21,7 +21,7 @@ from seep.flow.logical import Chain, Input, Vertex, chains
 
 _PASSING = {Dedupe: 0, WindowTop: 0, TableLookup: 1, AsOfLookup: 1}
 """Operators that give out the rows of an input with their columns as they are: which input."""
-_JOINS = (IntervalJoin, WindowJoin)
+JOINS = (IntervalJoin, WindowJoin)
 
 
 def never_null(chain: Chain, columns: frozenset[str]) -> bool:
@@ -55,7 +55,7 @@ def _made_by(vertex: Vertex, columns: frozenset[str]) -> bool:
     if head in _PASSING:
         given = vertex.inputs[_PASSING[head]]
         return _comes_in(given, columns & set(given.schema.names))
-    return head in _JOINS and _joined(vertex, made, columns)
+    return head in JOINS and _joined(vertex, made, columns)
 
 
 def _joined(vertex: Vertex, made: Mapping[str, Any], columns: frozenset[str]) -> bool:

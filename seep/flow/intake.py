@@ -10,8 +10,10 @@ import pyarrow as pa
 from operators.step import DEAD_LETTERS, Site
 from operators.tally import Tally
 from seep.connectors.contract import Rows, Source
+from seep.errors import Misuse
 from seep.flow.fused import Runner, Tails, constant
 from seep.model.arrow import ArrowBatch
+from seep.model.schema import normalise, physical
 from seep.partition.contract import Reading, split_buckets
 
 
@@ -36,6 +38,7 @@ class SourceIntake:
         self.plan = plan
         self.epoch = 0
         self.runner = Runner(plan.name, plan.tails)
+        self._schema = physical(plan.connector.schema)
         self._origins = [key_range.low for key_range in split_buckets(plan.connector.splits)]
 
     @property
@@ -56,13 +59,31 @@ class SourceIntake:
             return None
         origin = self._origins[split]
         site = Site(self.plan.name, self.epoch, Tally())
-        outputs = {"out": ArrowBatch(found.record, constant(origin, found.record.num_rows))}
+        record = found.record if found.record.schema == self._schema else self._fitted(found.record)
+        outputs = {"out": ArrowBatch(record, constant(origin, record.num_rows))}
         if found.refused:
             outputs["errors"] = self._refused(found, split, origin)
             site.tally.add("errors", outputs["errors"].buckets)
         edges: dict[str, Any] = dict(self.runner.run(outputs, site))
         rows = found.record.num_rows + len(found.refused)
         return Reading(edges, found.position, rows, site.event_time, found.ended, site.tally.totals())
+
+    def _fitted(self, record: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch whose columns stand otherwise than the source said: in its order and types, if no value is lost."""
+        record = normalise(record)
+        for name in sorted({*record.schema.names} ^ {*self._schema.names}):
+            what = "has no" if name in self._schema.names else "has a new"
+            said = ", ".join(self._schema.names)
+            raise Misuse(f"source {self.plan.name!r}: a batch {what} column {name!r}; the source said {said}")
+        columns = []
+        for field in self._schema:
+            column = record.column(field.name)
+            try:
+                columns.append(column.cast(field.type))
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
+                found = f"in a batch {field.name!r} is a {column.type}"
+                raise Misuse(f"source {self.plan.name!r}: {found}; the source said {field.type}") from problem
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def behind(self, split: int, position: Any, now_ms: int) -> int | None:
         """Rows after `position` that could be read now; None when the connector cannot say."""

@@ -12,14 +12,15 @@ def loading_sources(flow: Flow) -> set[Vertex]:
     for vertex in flow.vertices:
         # What is broadcast to join_table is held there as a Table is.
         filled = {"table": vertex.inputs, "join_table": tuple(one for one in vertex.inputs if one.broadcast)}
-        sources = _sources(filled.get(vertex.verb, ()))
+        sources = sources_of(filled.get(vertex.verb, ()))
         if not any(getattr(source.make, "endless", False) for source in sources):
             found |= sources
     return found
 
 
-def _sources(inputs: tuple[Input, ...]) -> set[Vertex]:
+def sources_of(inputs: tuple[Input, ...]) -> set[Vertex]:
+    """Every source that something of these inputs comes from."""
     found: set[Vertex] = set()
     for vertex in (way.tap.vertex for given in inputs for way in chains(given.lineage)):
-        found |= {vertex} if vertex.kind == "source" else _sources(vertex.inputs)
+        found |= {vertex} if vertex.kind == "source" else sources_of(vertex.inputs)
     return found

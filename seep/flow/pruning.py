@@ -52,8 +52,7 @@ def prune(
                 names: Names = frozenset(schema.names) | frozenset(getattr(one.grouping, "keys", None) or ())
                 for after in reversed(way.stages):
                     if after.output == "errors":
-                        names = None if _may_refuse(after.stage) else frozenset()
-                        continue
+                        names = frozenset()  # if the step refuses rows it gets all columns, whoever asks
                     wanted[after.stage] = _both(wanted.get(after.stage, frozenset()), names)
                     names = _needed(after.stage, names)
                 end = (way.tap.vertex, way.tap.output)
@@ -108,6 +107,8 @@ def _expressions(step: Step) -> tuple[pl.Expr, ...] | None:
 
 
 def _projecting(step: Project, names: frozenset[str]) -> Project:
+    # Rows without any column could not be counted.
+    names = names & set(step.schema.names) or frozenset(step.schema.names[:1])
     columns = tuple(pair for pair in step.columns if pair[0] in names)
     computed = tuple(expression for expression in step.computed if expression.meta.output_name() in names)
     return replace(step, columns=columns, computed=computed, schema=_only(step.schema, names))
@@ -123,9 +124,8 @@ def _only(schema: pa.Schema, names: Iterable[str]) -> pa.Schema:
 
 def _narrowed(vertex: Vertex, given: tuple[Input, ...], ways: Ways, plan: Sending, read: Read) -> Sending:
     names = read.get((vertex, "out"))
-    if names is None and (vertex, "out") in read:
+    if not names:  # all of it is read, or nothing
         return plan
-    names = names or frozenset()
     head, made = head_of(vertex)
     if GROUPING in vertex.settings:
         kept = names | frozenset(getattr(given[0].grouping, "keys", ()))

@@ -25,7 +25,7 @@ from seep.flow.hints import item_schema, row_schema
 from seep.flow.logical import After, Lineage, Merge, Stage, Tap, Time, has_union
 from seep.flow.place import at_place
 from seep.flow.windows import Every, Tumbling, Window
-from seep.model.duration import microseconds
+from seep.model.duration import microseconds, positive_microseconds
 from seep.model.keyspace import check_keys
 from seep.model.schema import TIMESTAMP, physical, schema_of
 
@@ -211,8 +211,7 @@ class Stream(Dataset):
             if "time" in vertex.settings:
                 raise Misuse("the source has an event time already; it can have only one")
             time = event_time_of(self.schema, column)
-            vertex.settings |= {"time": time, "lateness_us": microseconds(lateness)}
-            vertex.settings["idle_ms"] = None if idle is None else microseconds(idle) // 1000
+            vertex.settings |= time_settings(time, lateness, idle)
             step = EventTime("event_time", time.column, time.unit, self.schema)
             return Stream(self.flow, self._stage("event_time", step), self.schema, None, time)
 
@@ -309,8 +308,8 @@ class Stream(Dataset):
         for name, spec in aggregates.items():
             if not isinstance(spec, Spec):
                 raise Misuse(f"{name}={spec!r} is no aggregate; give count(), total('x'), ...")
-            if isinstance(spec.column, pl.Expr):
-                refuse_neighbours(spec.column, self.schema)
+            for expression in spec.expressions(name).values():
+                refuse_neighbours(expression, self.schema)
         return aggregates
 
     def _same_flow(self, other: Dataset | Broadcast) -> None:
@@ -364,6 +363,15 @@ def event_time_of(schema: pa.Schema, given: str | tuple[str, str]) -> Time:
     elif not pa.types.is_timestamp(kind):
         raise Misuse(f"{column!r} is a {kind}, not a timestamp; for an integer give its unit: ({column!r}, 'ms')")
     return Time(column, unit)
+
+
+def time_settings(time: Time, lateness: str | timedelta, idle: str | timedelta | None) -> dict[str, Any]:
+    """What a source is told of its event time."""
+    if microseconds(lateness) < 0:
+        raise Misuse(f"lateness={lateness!r} is less than zero: every row would be late; give '0s' or more")
+    # Rounded up: nothing is idle before its time.
+    idle_ms = None if idle is None else -(-positive_microseconds(idle) // 1000)
+    return {"time": time, "lateness_us": microseconds(lateness), "idle_ms": idle_ms}
 
 
 def dropping(schema: pa.Schema, columns: tuple[str, ...]) -> Project:

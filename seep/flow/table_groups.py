@@ -47,8 +47,8 @@ class GroupedTable:
         for name, spec in aggregates.items():
             if not isinstance(spec, Spec):
                 raise Misuse(f"{name}={spec!r} is no aggregate; give count(), total('x'), ...")
-            if isinstance(spec.column, pl.Expr):
-                refuse_neighbours(spec.column, table.schema)
+            for expression in spec.expressions(name).values():
+                refuse_neighbours(expression, table.schema)
         rows = _read(table, self._keys, aggregates)
         arguments: dict[str, Any] = {
             "keys": self._keys,

@@ -52,8 +52,10 @@ def bucket_of_values(values: tuple[Any, ...], types: Sequence[pa.DataType]) -> i
 
 
 def check_keys(schema: pa.Schema, keys: Sequence[str]) -> None:
-    """Refuse key columns that are missing, or of a type without a safe equality."""
-    for name in keys:
+    """Refuse key columns that are missing, given twice, or of a type without a safe equality."""
+    for at, name in enumerate(keys):
+        if name in keys[:at]:
+            raise Misuse(f"the key column {name!r} is given twice")
         if schema.get_field_index(name) < 0:
             raise Misuse(f"no column {name!r} to key by; there are {', '.join(schema.names)}")
         problem = key_problem(schema.field(name).type)

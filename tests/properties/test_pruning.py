@@ -218,6 +218,17 @@ def test_a_time_that_may_be_missing_keeps_its_row_whole() -> None:
     assert left_out(flow, "join") == {"note", "town", "n"}
 
 
+def test_where_only_dead_letters_are_taken_the_steps_still_run() -> None:
+    flow = Flow("letters")
+    rows = pa.Table.from_pylist([dict.fromkeys(SALES.names) | {"shop": "a", "n": 1, "at": 0}], SALES)
+    source = flow.source("sales", MemorySource(rows), time="at")
+    looked = source.key_by("shop").join_table(source.key_by("shop").table().named("places")).named("join")
+    looked.select("n", "item").filter(pl.col("n") > 0).errors.collect("filtered")
+    looked.rename(m="n").errors.collect("renamed")
+    result = seep.run(flow)
+    assert [result[name].num_rows for name in ("filtered", "renamed")] == [0, 0]
+
+
 def test_kills_and_splits_of_a_pruned_join() -> None:
     """(A Driver takes late rows, so what has some gets whole rows there.)"""
     flow = flow_of("looked up, narrowed", [], [])

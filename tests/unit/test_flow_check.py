@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import polars as pl
@@ -16,10 +17,15 @@ from seep.flow.compile import compile_flow
 from seep.partition.contract import Edge, Graph, Node
 
 ROWS = pa.table({"k": ["a"], "n": [1], "f": [1.5], "l": [[1]], "change": ["x"]})
+TIMED = [{"at": datetime(2024, 1, 1, tzinfo=UTC)}]
 
 
 def stream() -> seep.Stream:
     return seep.Flow("test").source("rows", seep.MemorySource(ROWS))
+
+
+def table() -> seep.Table:
+    return stream().drop("change").key_by("k").table()
 
 
 class Nothing(seep.Operator):
@@ -43,6 +49,28 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "neighbours in an aggregate": (
         lambda: stream().key_by("k").aggregate(x=seep.total(pl.col("n").shift())),
         "neighbouring rows",
+    ),
+    "neighbours in a ranking aggregate": (
+        lambda: stream().key_by("k").aggregate(x=seep.top(1, by=pl.col("n").cum_sum())),
+        "neighbouring rows",
+    ),
+    "neighbours in a ranking aggregate over a Table": (
+        lambda: table().key_by("n").aggregate(x=seep.top(1, by=pl.col("n").cum_sum())),
+        "neighbouring rows",
+    ),
+    "a key twice": (lambda: stream().key_by("k", "n", "k"), "the key column 'k' is given twice"),
+    "a column twice": (lambda: stream().dedupe("k", "k"), "the key column 'k' is given twice"),
+    "lateness below zero": (
+        lambda: seep.Flow("x").source("s", seep.MemorySource(TIMED), time="at", lateness="-1s"),
+        "source: lateness='-1s' is less than zero",
+    ),
+    "no idle time": (
+        lambda: seep.Flow("x").source("s", seep.MemorySource(TIMED)).event_time("at", idle="0s"),
+        "event_time: duration '0s': must be longer than zero",
+    ),
+    "unknown emit": (
+        lambda: stream().key_by("k").aggregate(emit="never", n=seep.count()),
+        "aggregate: emit='never'; choose 'update' or 'close'",
     ),
     "no boolean": (lambda: stream().filter(pl.col("n")), "one boolean"),
     "no key": (lambda: stream().aggregate(n=seep.count()), "aggregate: aggregate works by key; call key_by"),
