@@ -101,6 +101,7 @@ def run(spec: Spec, command: list[str], version: str, how: str) -> dict[str, Any
     return {
         "rows_per_second": round(rows / seconds),
         "cpu_seconds_per_10m_rows": round(cpu / rows * 10_000_000, 3),
+        "seconds": round(seconds, 3),
         "how": how,
         "version": version,
         **found,

@@ -61,6 +61,7 @@ def main(spec: Spec) -> dict[str, Any]:
     return {
         "rows_per_second": round(rows / seconds),
         "cpu_seconds_per_10m_rows": round(cpu / rows * 10_000_000, 3),
+        "seconds": round(seconds, 3),
         "conversion_seconds": round(conversion_seconds, 3),
         "how": HOW.format(rows=spec.lap_rows * spec.splits),
         "version": version,

@@ -110,10 +110,14 @@ def test_a_small_run_is_verified(options: Options) -> None:
     assert outcome.figures["rows_per_second"] > 0
 
 
+FETCHED = [(peer, "keyed-window") for peer in ("timely", "spark", "bytewax", "pathway", "quix")]
+FETCHED += [("flink", name) for name in WORKLOADS]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("peer", ["flink", "timely", "bytewax"])
-def test_a_peer_to_be_fetched_is_right_or_says_why_not(peer: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("peer", "name"), FETCHED)
+def test_a_peer_to_be_fetched_is_right_or_says_why_not(peer: str, name: str, tmp_path: Path) -> None:
     """The first time it is built, which needs its tools and a network."""
-    found = ask(peer, WORKLOADS["keyed-window"].with_lap(LAP), plan_of(Options(rows=5 * LAP)), tmp_path)
+    found = ask(peer, WORKLOADS[name].with_lap(LAP), plan_of(Options(rows=5 * LAP)), tmp_path)
     assert found.get("verified", bool(found.get("unavailable"))), found
