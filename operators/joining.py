@@ -93,6 +93,8 @@ class Join(ABC):
 
     def _clear(self) -> None:
         self._index = KeyIndex(self._kinds, timed=False)
+        self._keys = 0
+        """Those that have rows."""
         self._expired_rows = self._forgot_at = 0
         given = zip(self._schemas, self._inputs, strict=True)
         self._sides = [Side(schema, one.keys, one.time, self._index) for schema, one in given]
@@ -186,6 +188,7 @@ class Join(ABC):
         other.grow()
         bases = one.held, other.held
         if right is not None:
+            self._keys += self._without_rows(right.touched)
             other.add(right.record, right.slots, right.touched, right.times, epoch)
         lefts: list[Numbers] = []
         rights: list[Numbers] = []
@@ -198,10 +201,15 @@ class Join(ABC):
             own, met, counts = one.partners(right.slots, *self._reach(RIGHT, right), bases[RIGHT])
             lefts, rights, buckets = [*lefts, met], [*rights, own], [*buckets, np.repeat(right.buckets, counts)]
         if left is not None:
+            self._keys += self._without_rows(left.touched)
             one.add(left.record, left.slots, left.touched, left.times, epoch)
         if sum(map(len, lefts)) == 0:
             return None
         return self._joined(np.concatenate(lefts), np.concatenate(rights), np.concatenate(buckets))
+
+    def _without_rows(self, slots: Slots) -> int:
+        one, other = self._sides
+        return int(np.count_nonzero(one.idle(slots) & other.idle(slots)))
 
     def _reach(self, side: int, new: _New) -> tuple[Times, Times]:
         lows, highs = self.reach(side, new.times)
@@ -223,7 +231,8 @@ class Join(ABC):
     def _expired(self, watermark: int) -> list[ArrowBatch]:
         alone = []
         for side, waiting in enumerate(self._sides):
-            rows = waiting.expire(FOREVER if watermark >= FOREVER else self.horizon(side, watermark))
+            slots, rows = waiting.expire(FOREVER if watermark >= FOREVER else self.horizon(side, watermark))
+            self._keys -= self._without_rows(slots)
             self._expired_rows += len(rows)
             if self._keeps[side]:
                 single = rows[~waiting.matched[rows]]
@@ -314,11 +323,12 @@ class Join(ABC):
             saved, self._saved = self._saved, None
             for waiting, side in zip(self._sides, saved, strict=True):
                 waiting.restore(side)
+            self._keys = len(self._index)
 
     def statistics(self) -> dict[str, int]:
         self._settle()
         size = self._index.size_bytes + sum(waiting.size_bytes for waiting in self._sides)
-        return {"keys": len(self._index), "state_bytes": size, "late": 0, "errors": 0, **self._tally.totals()}
+        return {"keys": self._keys, "state_bytes": size, "late": 0, "errors": 0, **self._tally.totals()}
 
 
 def _any_null(record: pa.RecordBatch, names: Sequence[str]) -> npt.NDArray[np.bool_] | None:
