@@ -7,7 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from operators.index import KeyIndex, identity_rows
+from operators.identities import identity_rows
+from operators.index import KeyIndex
 from seep.model.keyform import encode
 from seep.model.keyspace import hash_columns, to_buckets
 
