@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from operators.identities import identity_rows
 from operators.kernels import index as kernel
 from operators.kernels import order
 from operators.room import grown
@@ -238,7 +239,10 @@ class KeyIndex:
             self._widen(1 << len(keys).bit_length())
         self._make_words(len(form.words))
         search = Search(self, len(keys))
-        search.add(0, form, times)
+        # In stretches, here also because Python's lock is held inside one: others have their turn in between.
+        for low in range(0, len(keys), _ROWS_AT_ONCE):
+            stretch = Rows(form.offsets[low : low + _ROWS_AT_ONCE + 1], form.words)
+            search.add(low, stretch, None if times is None else times[low : low + _ROWS_AT_ONCE])
         found = search.found(changed=False)
         self._dirty[found.touched] = False
         self._saved[found.touched] = True
@@ -250,24 +254,6 @@ class KeyIndex:
         self._saved[found.touched] = False
         self.remove(found.touched)
         return found.touched
-
-
-def identity_rows(keys: pa.Array, timed: bool) -> tuple[Rows, npt.NDArray[np.int64] | None]:
-    """Undo `KeyIndex.identities`."""
-    _, starts, data = keys.buffers()
-    if len(keys) == 0:
-        return Rows(np.zeros(1, np.int64), np.empty(0, np.uint64)), np.empty(0, np.int64) if timed else None
-    bounds = np.frombuffer(starts, np.int32)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
-    joined = np.array(np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]).view(np.uint64)
-    sizes = np.diff(bounds) // 8
-    ends = np.cumsum(sizes)
-    if not timed:
-        return Rows(np.concatenate([[0], ends]).astype(np.int64), joined), None
-    times = joined[ends - 1].view(np.int64)
-    kept = np.ones(len(joined), np.bool_)
-    kept[ends - 1] = False
-    offsets = np.concatenate([[0], np.cumsum(sizes - 1)]).astype(np.int64)
-    return Rows(offsets, joined[kept]), times
 
 
 def state_table(index: KeyIndex, full: bool, values: Any) -> pa.RecordBatch:

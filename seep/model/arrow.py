@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from seep.model.hashing import PRIME_5, fold_fixed, fold_variable, sum_digests
 from seep.model.ids import EVERYTHING, GROUP_BUCKETS, KeyRange
@@ -154,6 +153,47 @@ class ArrowState:
             {n: table if n.startswith(REPLICATED) else _part(table, key_range) for n, table in self.tables.items()}
         )
 
+    def cut(self, ranges: Sequence[KeyRange]) -> Iterator[ArrowState]:
+        """The entries of each of these ranges (ascending) in turn, ordered by bucket, those of one bucket in the order
+        they are in. What is replicated is in none of them."""
+        tables = {name: _Sorted(table) for name, table in self.tables.items() if not name.startswith(REPLICATED)}
+        for key_range in ranges:
+            yield ArrowState({name: table.part(key_range) for name, table in tables.items()})
+
+    def common(self) -> ArrowState:
+        """What is replicated; of every other table no entry, only its columns."""
+        return ArrowState({n: t if n.startswith(REPLICATED) else t.slice(0, 0) for n, t in self.tables.items()})
+
+    @property
+    def rows(self) -> int:
+        return sum(int(table.num_rows) for table in self.tables.values())
+
+
+class _Sorted:
+    """A table that is asked for one range of buckets after the other."""
+
+    def __init__(self, table: pa.RecordBatch) -> None:
+        self.table = table
+        buckets = table.column(BUCKET).to_numpy()
+        self.order: npt.NDArray[np.int64] | None = None
+        if len(buckets) > 1 and not bool((buckets[1:] >= buckets[:-1]).all()):
+            self.order = np.argsort(buckets, kind="stable")
+            buckets = buckets[self.order]
+        self.buckets = buckets
+
+    def part(self, key_range: KeyRange) -> pa.RecordBatch:
+        low, high = np.searchsorted(self.buckets, [key_range.low, key_range.high])
+        if self.order is None:
+            return self.table.slice(low, high - low)
+        return self.table.take(pa.array(self.order[low:high]))
+
+
+def joined(states: Sequence[ArrowState]) -> ArrowState:
+    """The entries of all of these, one state after the other."""
+    names = dict.fromkeys(name for state in states for name in state.tables)
+    parts = {name: [s.tables[name] for s in states if name in s.tables] for name in names}
+    return ArrowState({n: tables[0] if len(tables) == 1 else pa.concat_batches(tables) for n, tables in parts.items()})
+
 
 def compact(chain: Sequence[ArrowState]) -> ArrowState:
     """A full state and its increments (oldest first) as one full state, by column operations only.
@@ -168,16 +208,25 @@ def compact(chain: Sequence[ArrowState]) -> ArrowState:
 def _compact(versions: list[pa.RecordBatch]) -> pa.RecordBatch:
     if len(versions) == 1 and DELETED not in versions[0].schema.names:
         return versions[0]
-    table = pa.Table.from_batches([_with_deleted(version) for version in versions])
-    rows = pa.array(np.arange(table.num_rows))
-    deleted = table.column(DELETED)
-    entries = pa.table({"key": table.column(KEY), "row": rows, "gone": pc.if_else(deleted, rows, -1)})
-    # An entry stands where its key first appeared after its last deletion, with the values of its last appearance.
-    last_gone = entries.group_by("key").aggregate([("gone", "max")])
-    entries = entries.join(last_gone, "key").filter(pc.field("row") > pc.field("gone_max"))
-    spans = entries.group_by("key").aggregate([("row", "min"), ("row", "max")]).sort_by("row_min")
-    kept = table.drop_columns([DELETED]).take(spans.column("row_max")).combine_chunks()
-    return pa.RecordBatch.from_struct_array(kept.to_struct_array().combine_chunks())
+    table = pa.concat_batches([_with_deleted(version) for version in versions])
+    codes = table.column(KEY).dictionary_encode().indices.to_numpy()
+    kept = _latest(codes, table.column(DELETED).to_numpy(zero_copy_only=False))
+    return table.drop_columns([DELETED]).take(pa.array(kept))
+
+
+def _latest(codes: npt.NDArray[np.int32], deleted: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """The rows to keep: an entry stands where its key first appeared after its last deletion, with the values of its
+    last appearance. (Where a place is assigned to more than once, the last assignment counts.)"""
+    rows = np.arange(len(codes))
+    last_gone = np.full(len(codes), -1)
+    last_gone[codes[deleted]] = rows[deleted]
+    kept = rows[rows > last_gone[codes]]
+    codes = codes[kept]
+    first, last = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
+    first[codes[::-1]] = kept[::-1]
+    last[codes] = kept
+    found: npt.NDArray[np.int64] = last[codes[kept == first[codes]]]
+    return found
 
 
 def _with_deleted(table: pa.RecordBatch) -> pa.RecordBatch:
@@ -194,4 +243,6 @@ def _with_deleted(table: pa.RecordBatch) -> pa.RecordBatch:
 
 def _part(table: pa.RecordBatch, key_range: KeyRange) -> pa.RecordBatch:
     buckets = table.column(BUCKET).to_numpy()
+    if len(buckets) and key_range.low <= buckets.min() and buckets.max() < key_range.high:
+        return table  # cut already, as when only a part was read
     return table.filter(pa.array((buckets >= key_range.low) & (buckets < key_range.high)))

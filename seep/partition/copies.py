@@ -159,6 +159,8 @@ class Holder:
         if message.upto:
             upto = [checkpoint.version for checkpoint in chain if checkpoint.version <= message.upto]
             chain = chain[: len(upto)] if message.upto in upto else ()
+        if message.part is not None:
+            chain = tuple(checkpoint.part(message.part) for checkpoint in chain)
         self.desk.send(
             message.worker, Held(message.partition, message.asker, message.generation, self.desk.worker, chain)
         )

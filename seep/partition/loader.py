@@ -1,12 +1,13 @@
 """How one that starts gets the checkpoints it starts from: from an upstream worker's memory, else from the store.
 
 A copy in memory is good when it is no older than the newest version the store has; newer means that the store's copy
-of that version is damaged. The store is asked only for that number, so a large state is not read twice.
+of that version is damaged. The store is asked only for that number, so a large state is not read twice. Of another's
+checkpoint only the part of our own key range is asked for, and never its β.
 """
 
 from __future__ import annotations
 
-from seep.model.ids import PartitionId
+from seep.model.ids import KeyRange, PartitionId
 from seep.partition.contract import Graph
 from seep.partition.copies import upstream_workers
 from seep.partition.desk import Call, Continuation, Desk
@@ -19,8 +20,9 @@ PATIENCE_MS = 40.0
 
 
 class Loading:
-    def __init__(self, upto: int, then: Continuation, asked_ms: float) -> None:
+    def __init__(self, upto: int, part: KeyRange | None, then: Continuation, asked_ms: float) -> None:
         self.upto = upto
+        self.part = part
         self.then = then
         self.asked_ms = asked_ms
         self.waiting: set[str] = set()
@@ -38,23 +40,30 @@ class Loader:
         self.from_memory = False
         """Our own checkpoint came from memory: what the store has of it may be damaged."""
 
-    def load(self, partition: PartitionId, upto: int, then: Continuation, call: Call) -> None:
-        """`then` gets the answer of LoadCheckpoints. `upto`: exactly this version is wanted (0: the newest). `call`
-        is for the store alone if it has failed before: nobody has a copy then."""
+    def newest(self, then: Continuation, call: Call) -> None:
+        """Our own newest checkpoint, whole: `then` gets the answer of LoadCheckpoints. `call` is for the store alone if
+        it has failed before: nobody has a copy then."""
+        self._load(self.me.partition, 0, None, then, call)
+
+    def base(self, partition: PartitionId, version: int, then: Continuation, call: Call) -> None:
+        """Exactly this version of another's, of which we take over our own buckets."""
+        self._load(partition, version, self.me.key_range, then, call)
+
+    def _load(self, partition: PartitionId, upto: int, part: KeyRange | None, then: Continuation, call: Call) -> None:
         workers = upstream_workers(self.desk, self.graph, partition.operator)
         if not workers or not self.desk.settings.copies_bytes or call != self.desk.call:
-            self._from_store(partition, upto, then, call)
+            self._from_store(partition, upto, part, then, call)
         elif upto:
-            self._ask(partition, Loading(upto, then, self.desk.now_ms), workers)
+            self._ask(partition, Loading(upto, part, then, self.desk.now_ms), workers)
         else:
             self._newest(partition, then, workers)
 
     def _newest(self, partition: PartitionId, then: Continuation, workers: list[str]) -> None:
         def found(reply: StoreReply) -> None:
             if reply.error or not reply.value:
-                self._from_store(partition, 0, then, self.desk.call)
+                self._from_store(partition, 0, None, then, self.desk.call)
             else:
-                loading = Loading(0, then, self.desk.now_ms)
+                loading = Loading(0, None, then, self.desk.now_ms)
                 loading.wanted = reply.value
                 self._ask(partition, loading, workers)
 
@@ -64,7 +73,8 @@ class Loader:
         self.loading[partition] = loading
         loading.waiting = set(workers)
         for worker in workers:
-            asked = Fetch(partition, loading.upto, self.me.partition, self.me.generation, self.desk.worker)
+            asker, generation = self.me.partition, self.me.generation
+            asked = Fetch(partition, loading.upto, loading.part, asker, generation, self.desk.worker)
             self.desk.send(worker, asked)
 
     def on_held(self, message: Held) -> None:
@@ -87,10 +97,12 @@ class Loader:
 
     def _give_up(self, partition: PartitionId) -> None:
         loading = self.loading.pop(partition)
-        self._from_store(partition, loading.upto, loading.then, self.desk.call)
+        self._from_store(partition, loading.upto, loading.part, loading.then, self.desk.call)
 
-    def _from_store(self, partition: PartitionId, upto: int, then: Continuation, call: Call) -> None:
-        call(self, lambda token: LoadCheckpoints(token, partition, upto), then)
+    def _from_store(
+        self, partition: PartitionId, upto: int, part: KeyRange | None, then: Continuation, call: Call
+    ) -> None:
+        call(self, lambda token: LoadCheckpoints(token, partition, upto, part), then)
 
     def stop(self) -> None:
         self.loading.clear()

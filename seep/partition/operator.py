@@ -77,7 +77,7 @@ class OperatorPartition:
             self._load(self.desk.call)
 
     def _load(self, call: Call) -> None:
-        self.loader.load(self.entry.partition, 0, self._loaded, call)
+        self.loader.newest(self._loaded, call)
 
     def _loaded(self, reply: StoreReply) -> None:
         if reply.error and reply.error != "damaged":
@@ -108,7 +108,7 @@ class OperatorPartition:
                 if len(self.bases) == len(self.entry.base):
                     self._restore([self.bases[p] for p, _ in self.entry.base])
 
-        self.loader.load(partition, version, loaded, call)
+        self.loader.base(partition, version, loaded, call)
 
     def _usable(self, chain: list[Checkpoint]) -> bool:
         """An older one than asked for only means a longer replay, unless several must be of one epoch. A shadow had

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from seep.model.ids import Generation, PartitionId
+from seep.model.ids import Generation, KeyRange, PartitionId
 from seep.protocol.messages import Message
 from seep.state.checkpoint import Checkpoint
 
@@ -46,12 +46,14 @@ class PutCheckpoint:
 @dataclass(frozen=True, slots=True)
 class LoadCheckpoints:
     """-> list[Checkpoint]: the newest restorable point of the partition as its chain (the full one first, then its
-    increments), past damaged ones; empty: there is none. ``upto``: no newer version than that (0 = any). Error
-    ``damaged``: there are some, but none can be restored."""
+    increments), past damaged ones; empty: there is none. ``upto``: no newer version than that (0 = any). ``part``: of
+    these buckets alone, without β; damage elsewhere may go unseen. Error ``damaged``: there are some, but none can be
+    restored."""
 
     token: int
     partition: PartitionId
     upto: int = 0
+    part: KeyRange | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,6 +132,8 @@ class Fetch:
 
     partition: PartitionId
     upto: int
+    part: KeyRange | None
+    """Of these buckets alone, without β."""
     asker: PartitionId
     generation: Generation
     worker: str

@@ -32,6 +32,7 @@ from seep.runtime.stores.base import FAILED, Store, StoreEffect
 LOG_THREADS = 4
 LOAD_THREADS = 2
 SAVE_THREADS = 1
+FOLD_THREADS = 1
 SAVE_NICENESS = 10
 PUBLISH_RETRY_SECONDS = 0.5
 
@@ -52,6 +53,7 @@ class Background:
         self._logs = ThreadPoolExecutor(LOG_THREADS, "seep-log")
         self._loads = ThreadPoolExecutor(LOAD_THREADS, "seep-load")
         self._saves = ThreadPoolExecutor(SAVE_THREADS, "seep-save", _give_way)
+        self._folds = ThreadPoolExecutor(FOLD_THREADS, "seep-fold", _give_way)
         self._publishing = ThreadPoolExecutor(1, "seep-publish")
         self._closing = threading.Event()
         self.publish_failures = 0
@@ -85,8 +87,8 @@ class Background:
     def close(self) -> None:
         """Finish what has begun."""
         self._closing.set()
-        for pool in (self._logs, self._loads, self._saves, self._publishing):
-            pool.shutdown(wait=True, cancel_futures=pool is self._publishing)
+        for pool in (self._logs, self._loads, self._saves, self._folds, self._publishing):
+            pool.shutdown(wait=True, cancel_futures=pool in (self._folds, self._publishing))
 
     def _run(self, work: Callable[[], StoreReply | Published | None]) -> None:
         try:
@@ -113,6 +115,8 @@ class Background:
             size_bytes = getattr(state, "size_bytes", 0)
             seconds = before.seconds + (now_ms() - began_ms) / 1000
             self.saved[partition] = Saved(before.written + 1, before.failed, before.size_bytes + size_bytes, seconds)
+            if not self._closing.is_set():
+                self._folds.submit(self._run, lambda: self._store.fold(partition, effect.checkpoint.generation))
         return reply
 
     def _publish(self, outlet: Outlet, effect: Publish) -> Published | None:

@@ -17,22 +17,17 @@ import pyarrow as pa
 
 from seep.model.arrow import BUCKET, DELETED, KEY, REPLICATED, ArrowBatch, ArrowState
 from seep.model.epoch import Moment
-from seep.model.ids import PartitionId
+from seep.model.ids import KeyRange, PartitionId
 from seep.partition.contract import Graph, Intake, Logic, Node, Outlet, Reading
 from seep.protocol.effects import Append, PutCheckpoint, StoreReply, SwapJournal
 from seep.protocol.messages import Message, Plan
 from seep.protocol.wire import decode, decode_journal, encode, encode_journal
 from seep.sim.light import EVERYWHERE, LightBatch, LightState
 from seep.sim.store import SimStore, Undo
-from seep.state.codec import (
-    RECORD,
-    DamagedError,
-    decode_checkpoint,
-    decode_value,
-    encode_checkpoint,
-    encode_value,
-)
+from seep.state.checkpoint import Checkpoint
+from seep.state.codec import RECORD, DamagedError, decode_value, encode_value
 from seep.state.folding import fold
+from seep.state.saved import decode_checkpoint, encode_checkpoint
 
 JOB_KEY = b"a key for the simulated job only"
 FOLD_AFTER = 3
@@ -179,19 +174,22 @@ class ColumnStore(SimStore):
             chain.insert(0, self.checkpoints[partition][chain[0].parent])
         damaged = any((partition, saved.version) in self.damaged for saved in chain)
         folds = len(chain) >= FOLD_AFTER and not chain[0].parent and not damaged
-        data = b"".join(map(bytes, encode_checkpoint(fold(chain) if folds else value, JOB_KEY)))
+        data = b"".join(map(bytes, encode_checkpoint(fold(chain) if folds else value, JOB_KEY, 0)))
         reply, undo = super()._put(with_fields(effect, checkpoint=decode_checkpoint(data, JOB_KEY)))
         if not reply.error:
             self.saved[partition, version] = data
         return (with_fields(reply, value=version) if folds and not reply.error else reply), undo
 
-    def _flip(self, partition: PartitionId, version: int) -> None:
+    def _part(self, checkpoint: Checkpoint, part: KeyRange) -> Checkpoint:
+        return decode_checkpoint(self.saved[checkpoint.partition, checkpoint.version], JOB_KEY, part)
+
+    def _flip(self, partition: PartitionId, version: int, where: KeyRange) -> None:
         """The bit flips for real: what does not notice it would load it."""
         data = self.saved[partition, version]
         at = (version * 7919 + len(data)) % len(data)
         try:
             decode_checkpoint(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :], JOB_KEY)
         except DamagedError:
-            super()._flip(partition, version)
+            super()._flip(partition, version, where)
         else:
             self.problems.append(f"a flipped bit in checkpoint {version} of {partition} was not noticed")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace as with_fields
 
 from seep.control.requests import FixEpoch, Rebalance, ReleaseEpoch, ScaleTo, StopFlow
-from seep.model.ids import CONTROLLER, PartitionId
+from seep.model.ids import BUCKETS, CONTROLLER, EVERYTHING, KeyRange, PartitionId
 from seep.partition.operator import OperatorPartition
 from seep.partition.worker import Worker
 from seep.sim.faults import ASKING, CRASH, RESERVE, Fault
@@ -233,7 +233,9 @@ class Injector:
         next full one: then the newest two may be unusable, which the promise does not cover."""
         store = self.world.store
         fit = [p for n in self._workers() for p in _operators(n) if store.may_damage(p)]
-        return bool(fit) and store.damage(fit[fault.pick % len(fit)])
+        low = (fault.pick >> 11) % 4 * (BUCKETS // 4)
+        where = KeyRange(low, low + BUCKETS // 4) if fault.pick >> 10 & 1 else EVERYTHING
+        return bool(fit) and store.damage(fit[fault.pick % len(fit)], where)
 
     def _wipe(self, fault: Fault) -> bool:
         """The store comes back empty."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
-from seep.model.ids import FOREVER, Generation, PartitionId
+from seep.model.ids import EVERYTHING, FOREVER, Generation, KeyRange, PartitionId
 from seep.protocol.effects import (
     Append,
     DropCheckpoints,
@@ -61,7 +61,8 @@ class SimStore:
         """Come back with nothing, like a server without persistence."""
         self.fences: dict[PartitionId, Generation] = {}
         self.checkpoints: dict[PartitionId, dict[int, Checkpoint]] = {}
-        self.damaged: set[tuple[PartitionId, int]] = set()
+        self.damaged: dict[tuple[PartitionId, int], KeyRange] = {}
+        """Checkpoints, and the buckets of which nothing in them can be read."""
         self.logs: dict[PartitionId, list[tuple[int, Any]]] = {}
         self.journal: Journal | None = None
         self.unanswered: dict[PartitionId | None, Changes] = {}
@@ -222,17 +223,16 @@ class SimStore:
             return StoreReply(effect.token, error="lost"), None
         self._accept(partition, value.generation)
         found = self.checkpoints.setdefault(partition, {})
-        before, damaged = found.get(version), (partition, version) in self.damaged
+        before, damaged = found.get(version), self.damaged.pop((partition, version), None)
         found[version] = value
-        self.damaged.discard((partition, version))
 
         def undo() -> None:
             if before is None:
                 del found[version]
             else:
                 found[version] = before
-            if damaged:
-                self.damaged.add((partition, version))
+            if damaged is not None:
+                self.damaged[partition, version] = damaged
 
         return StoreReply(effect.token), undo
 
@@ -249,12 +249,23 @@ class SimStore:
 
     def _load(self, effect: LoadCheckpoints) -> StoreReply:
         partition = effect.partition
-        chains = self.chains(partition, effect.upto)
+        chains = self.chains(partition, effect.upto, effect.part)
         if not effect.upto:
             self._restored(partition, chains)
+        self._set_aside(partition, effect)
         if not chains and self.checkpoints.get(partition):
             return StoreReply(effect.token, error="damaged")
-        return StoreReply(effect.token, chains[0] if chains else [])
+        chain = chains[0] if chains else []
+        return StoreReply(effect.token, chain if effect.part is None else [self._part(c, effect.part) for c in chain])
+
+    def _part(self, checkpoint: Checkpoint, part: KeyRange) -> Checkpoint:
+        return checkpoint.part(part)
+
+    def _set_aside(self, partition: PartitionId, effect: LoadCheckpoints) -> None:
+        """What is found damaged by one is not there any more for the others, whichever part they need."""
+        for (who, version), where in self.damaged.items():
+            if who == partition and (not effect.upto or version <= effect.upto) and _meets(where, effect.part):
+                self.damaged[who, version] = EVERYTHING
 
     def _weigh(self, partition: PartitionId, chains: list[list[Checkpoint]]) -> int:
         """The newest version that can be restored. The promise covers one damaged copy of the newest two points, until
@@ -277,17 +288,19 @@ class SimStore:
         versions = sorted((v for v in found if v > newest or v == restored), reverse=True)
         return [found[version] for version in versions[:2]]
 
-    def chains(self, partition: PartitionId, upto: int = 0) -> list[list[Checkpoint]]:
-        """The newest two restorable points, newest first, each with the chain it builds on."""
+    def chains(self, partition: PartitionId, upto: int = 0, part: KeyRange | None = None) -> list[list[Checkpoint]]:
+        """The newest two points of which this part can be restored, newest first, each with the chain it builds on."""
         found = self.checkpoints.get(partition, {})
         versions = (v for v in sorted(found, reverse=True) if not upto or v <= upto)
-        whole = (list(self._chain(partition, found, v)) for v in versions)
+        whole = (list(self._chain(partition, found, v, part)) for v in versions)
         chains = (chain[::-1] for chain in whole if chain and not chain[-1].parent)
         return [chain for chain, _ in zip(chains, range(2), strict=False)]
 
-    def _chain(self, partition: PartitionId, found: dict[int, Checkpoint], version: int) -> Iterator[Checkpoint]:
+    def _chain(
+        self, partition: PartitionId, found: dict[int, Checkpoint], version: int, part: KeyRange | None
+    ) -> Iterator[Checkpoint]:
         """From this version down, as far as it can be read."""
-        while version in found and (partition, version) not in self.damaged:
+        while version in found and not _meets(self.damaged.get((partition, version)), part):
             yield found[version]
             version = found[version].parent
 
@@ -296,15 +309,25 @@ class SimStore:
         versions = [point.version for point in self.points(partition)]
         return len(versions) > 1 and versions == [chain[-1].version for chain in self.chains(partition)]
 
-    def damage(self, partition: PartitionId) -> bool:
-        """Flip a bit in the newest checkpoint, if an older restorable one remains."""
+    def damage(self, partition: PartitionId, where: KeyRange = EVERYTHING) -> bool:
+        """Flip a bit in the newest checkpoint, among what it holds of these buckets, if an older restorable one
+        remains."""
         if not self.may_damage(partition):
             return False
-        self._flip(partition, self.points(partition)[0].version)
+        self._flip(partition, self.points(partition)[0].version, where)
         return True
 
-    def _flip(self, partition: PartitionId, version: int) -> None:
-        self.damaged.add((partition, version))
+    def _flip(self, partition: PartitionId, version: int, where: KeyRange) -> None:
+        self.tear(partition, version, where)
+
+    def tear(self, partition: PartitionId, version: int, where: KeyRange = EVERYTHING) -> None:
+        """Of this one, nothing that it holds of these buckets can be read any more."""
+        self.damaged[partition, version] = where
+
+
+def _meets(damaged: KeyRange | None, part: KeyRange | None) -> bool:
+    """Does one who needs this part (None: everything, and β) meet this damage?"""
+    return damaged is not None and (part is None or damaged.overlaps(part))
 
 
 def _nothing() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from dataclasses import replace as with_fields
 from typing import NamedTuple
 
 from seep.model.batch import Batch, State
@@ -53,3 +54,7 @@ class Checkpoint:
     idle: bool = False
     before: Point | None = None
     """The newest durable one when this was made: what restore falls back to, should this one be damaged."""
+
+    def part(self, key_range: KeyRange) -> Checkpoint:
+        """What one that takes over these keys starts from: their state; it begins with an empty β."""
+        return with_fields(self, state=None if self.state is None else self.state.part(key_range), buffers={})

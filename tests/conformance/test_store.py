@@ -33,6 +33,7 @@ from seep.protocol.effects import (
     Truncate,
 )
 from seep.protocol.journal import LIVE, Entry, Journal, Replace
+from seep.runtime.stores import checkpoints
 from seep.runtime.stores.base import Store, StoreEffect
 from seep.runtime.stores.directory import DirectoryStore
 from seep.runtime.stores.log import REWRITE_BYTES
@@ -54,6 +55,29 @@ def checkpoint(version: int, parent: int = 0, generation: Generation = OLD, rows
         PART, generation, EVERYTHING, version, parent, version * 10, 1, 2, False,
         ArrowState({"t": table}), {"out": (Buffered(progress, (batch,)),)}, {"out": progress}, {"late": 1},
     )  # fmt: skip
+
+
+def spread(version: int, parent: int = 0, rows: int = 20_000) -> Checkpoint:
+    """One that is large enough to be saved in sections; increments add a few entries to it."""
+    keys = np.arange(rows if not parent else 50) * (1 if not parent else version)
+    columns = {
+        "__bucket": pa.array(keys * 7 % 4096, pa.uint16()),
+        "__key": pa.array([str(key).encode() for key in keys], pa.binary()),
+        "n": pa.array([f"{version} {key}" + "x" * 250 for key in keys]),
+    }
+    if parent:
+        columns["__deleted"] = pa.array([False] * len(keys))
+    state = ArrowState({"t": pa.record_batch(columns)})
+    return with_fields(checkpoint(version, parent), state=state)
+
+
+def contents(saved: Checkpoint) -> list[dict[str, Any]]:
+    assert isinstance(saved.state, ArrowState)
+    return sorted(saved.state.tables["t"].to_pylist(), key=lambda row: (row["__bucket"], row["__key"]))
+
+
+def merged(chain: list[Checkpoint]) -> dict[bytes, str]:
+    return {row["__key"]: row["n"] for saved in chain for row in contents(saved)}
 
 
 def ask(store: Store, effect: StoreEffect) -> StoreReply:
@@ -132,6 +156,24 @@ class Contract:
         assert versions(store, upto=9) == [3, 4, 5]
         assert tuple(value(store, FindCheckpoint(1, PART))) == (5, 50)
         assert value(store, NewestVersion(1, PART)) == 5
+
+    def test_a_part_is_its_buckets_without_the_buffer(self, store: Store) -> None:
+        put(store, spread(1), spread(2, 1))
+        for part in (KeyRange(0, 2048), KeyRange(2048, 2112), KeyRange(0, 0)):
+            found = value(store, LoadCheckpoints(2, PART, 0, part))
+            assert [saved.version for saved in found] == [1, 2]
+            for saved, whole in zip(found, value(store, LoadCheckpoints(2, PART)), strict=True):
+                assert contents(saved) == contents(whole.part(part))
+                assert saved.buffers == {}
+                assert (saved.epoch, saved.trimmed, saved.counts) == (whole.epoch, whole.trimmed, whole.counts)
+
+    def test_a_chain_that_is_folded_is_the_same(self, store: Store) -> None:
+        put(store, spread(1), *(spread(version, version - 1) for version in range(2, 12)))
+        before = merged(value(store, LoadCheckpoints(2, PART)))
+        store.fold(PART, NEW)
+        assert merged(value(store, LoadCheckpoints(2, PART))) == before
+        put(store, spread(12, 11))
+        assert versions(store)[-1] == 12
 
     def test_a_chain_without_its_parent_is_no_chain(self, store: Store) -> None:
         put(store, checkpoint(3, 2))
@@ -237,6 +279,41 @@ class TestDirectory(Contract):
         assert ask(store, LoadCheckpoints(1, PART)).error == "damaged"
         store.perform(DropCheckpoints(PART, OLD, 3))
         assert versions(store) == []
+
+    def test_a_damaged_section_is_met_by_those_who_need_it(self, store: Store, tmp_path: Path) -> None:
+        put(store, spread(1), spread(2))
+        path = self.file(tmp_path, "2.checkpoint")
+        data = bytearray(path.read_bytes())
+        data[len(data) // 4] ^= 1  # among the entries of the first half of the buckets: β, at the end, is small
+        path.write_bytes(data)
+        other, needed = KeyRange(2048, 4096), KeyRange(0, 2048)
+        assert [c.version for c in value(store, LoadCheckpoints(1, PART, 2, other))] == [2]
+        assert store.statistics()["damaged_checkpoints"] == 0
+        assert [c.version for c in value(store, LoadCheckpoints(1, PART, 2, needed))] == [1]
+        assert store.statistics()["damaged_checkpoints"] == 1
+        assert [c.version for c in value(store, LoadCheckpoints(1, PART, 2, other))] == [1]
+
+    def test_a_torn_one_is_seen_by_everybody(self, store: Store, tmp_path: Path) -> None:
+        put(store, spread(1), spread(2))
+        path = self.file(tmp_path, "2.checkpoint")
+        data = path.read_bytes()
+        path.write_bytes(data[: len(data) // 2] + data[len(data) // 2 + 64 :])
+        assert [c.version for c in value(store, LoadCheckpoints(1, PART, 2, KeyRange(0, 64)))] == [1]
+
+    def test_what_is_dropped_during_a_fold_stays_gone(
+        self, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        put(store, spread(1), *(spread(version, version - 1) for version in range(2, 70)), spread(70))
+        put(store, *(spread(version, version - 1) for version in range(71, 132)))
+        real = checkpoints.fold_saved
+
+        def drop_first(chain: Any, key: bytes) -> Any:
+            yield from real(chain, key)
+            store.perform(DropCheckpoints(PART, OLD, 200))
+
+        monkeypatch.setattr(checkpoints, "fold_saved", drop_first)
+        store.fold(PART, OLD)
+        assert not list((tmp_path / "store").rglob("*.checkpoint*"))
 
     def test_what_a_kill_left_half_written_is_no_checkpoint(self, store: Store, tmp_path: Path) -> None:
         put(store, checkpoint(1))

@@ -127,7 +127,7 @@ class TestHolder:
         holder.on_backup(Backup(ME, generation, version, "w9", saved))
 
     def fetched(self, holder: Holder, upto: int) -> list[int]:
-        holder.on_fetch(Fetch(ME, upto, ME, G, "w9"))
+        holder.on_fetch(Fetch(ME, upto, None, ME, G, "w9"))
         [(_, held)] = sent(holder.desk, Held)
         return [c.version for c in held.chain]
 
@@ -183,7 +183,10 @@ class TestLoader:
     def begin(self, upto: int, **knobs: Any) -> tuple[Desk, Loader, list[StoreReply]]:
         at = desk("w9", **knobs)
         loader, found = Loader(at, entry(ME, "w9"), GRAPH), list[StoreReply]()
-        loader.load(ME, upto, found.append, at.call)
+        if upto:
+            loader.base(ME, upto, found.append, at.call)
+        else:
+            loader.newest(found.append, at.call)
         return at, loader, found
 
     def stored(self, at: Desk, newest: int) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from operators.index import KeyIndex, identity_rows
+from operators.identities import identity_rows
+from operators.index import KeyIndex
 from operators.kernels.lookup import look_up_text
 from operators.search import NO_TIMES, _text, seek_text_far
 from seep.model.keyform import column_of, encode

@@ -60,7 +60,8 @@ MESSAGES: list[Message] = [
     Backup(A, G, 3, "w1"),
     Backup(A, G, 3, "w1", SAVED),
     Holding(A, G, 3, True),
-    Fetch(A, 3, B, G, "w1"),
+    Fetch(A, 3, None, B, G, "w1"),
+    Fetch(A, 3, KeyRange(64, 128), B, G, "w1"),
     Held(A, B, G, "w2", ()),
     Held(A, B, G, "w2", (SAVED, SAVED)),
     Report(

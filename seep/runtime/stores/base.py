@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeVar
 
+from seep.model.ids import Generation, PartitionId
 from seep.protocol.effects import (
     Append,
     DropCheckpoints,
@@ -45,6 +46,10 @@ class Store(Protocol):
     def perform(self, effect: StoreEffect) -> StoreReply | None:
         """Do it, now, and answer (None for effects without an answer). Never raises for what the world does wrong:
         the answer's `error` is then ``fenced``, ``exists``, ``failed`` or ``damaged``, its `value` may say more."""
+
+    def fold(self, partition: PartitionId, generation: Generation) -> None:
+        """Make what was put of this partition shorter to read, if that is worth it. May take long, and may run beside
+        everything else; a put tells afterwards where its chain starts."""
 
     def statistics(self) -> Mapping[str, int]: ...
 

@@ -4,16 +4,14 @@
     journal  journal.lock
 
 Every decision (is it fenced, does it exist, is the version right) is made under the partition's file lock, so two
-processes never decide by the same stale view. Large checkpoints are written beside their place without the lock;
-only the rename happens under it.
+processes never decide by the same stale view.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
 
 from seep.model.ids import Generation, PartitionId
 from seep.protocol.effects import (
@@ -32,30 +30,15 @@ from seep.protocol.effects import (
 )
 from seep.protocol.journal import Journal
 from seep.protocol.wire import decode_journal, encode_journal
-from seep.runtime.stores.base import DAMAGED, EXISTS, FAILED, FENCED, LOST, StoreEffect, newest_chain
+from seep.runtime.stores.base import DAMAGED, EXISTS, FAILED, FENCED, LOST, StoreEffect
+from seep.runtime.stores.checkpoints import CheckpointFiles
 from seep.runtime.stores.files import Files, escape, locked, read_or_none
 from seep.runtime.stores.log import Log
 from seep.state import plain
-from seep.state.checkpoint import Checkpoint
-from seep.state.codec import (
-    FENCE,
-    CheckpointHeader,
-    DamagedError,
-    ForeignError,
-    decode_checkpoint,
-    decode_header,
-    decode_value,
-    encode_checkpoint,
-    encode_value,
-)
-from seep.state.folding import fold
+from seep.state.codec import FENCE, DamagedError, decode_value, encode_value
+from seep.state.saved import Saved
 
-_SUFFIX = ".checkpoint"
 _UNSYNCED = Files(sync=False)
-CHAIN_MINIMUM = 6
-CHAIN_MAXIMUM = 60
-"""A chain is folded when its increments outweigh half of its beginning, or when it is this long."""
-Saved = TypeVar("Saved", Checkpoint, CheckpointHeader)
 
 
 class DirectoryStore:
@@ -64,9 +47,7 @@ class DirectoryStore:
         self._key = key
         self._files = Files(fsync)
         self._logs: dict[PartitionId, Log] = {}
-        self._growing: dict[PartitionId, list[tuple[int, int]]] = {}
-        """The chain that each partition's checkpoints add to: (version, bytes)."""
-        self._damaged = 0
+        self._checkpoints: dict[PartitionId, CheckpointFiles] = {}
         self._files.make_directory(self._path / "partitions")
 
     def perform(self, effect: StoreEffect) -> StoreReply | None:
@@ -81,7 +62,7 @@ class DirectoryStore:
 
     def statistics(self) -> Mapping[str, int]:
         return {
-            "damaged_checkpoints": self._damaged,
+            "damaged_checkpoints": sum(saved.damaged for saved in list(self._checkpoints.values())),
             "torn_tails": sum(log.torn_tails for log in list(self._logs.values())),
         }
 
@@ -98,17 +79,18 @@ class DirectoryStore:
                 raised = self._raise_fence(effect.partition, effect.generation)
                 return StoreReply(effect.token, error="" if raised else FENCED)
             case LoadCheckpoints():
-                found = self._chain(effect.partition, effect.upto, decode_checkpoint)
-                if not found and self._had_checkpoints(effect.partition):
-                    return StoreReply(effect.token, error=DAMAGED)
-                return StoreReply(effect.token, found)
+                saved = self._saved(effect.partition)
+                found = saved.chain(effect.upto, lambda one: one.load(effect.part))
+                return StoreReply(effect.token, found, "" if found or not saved.ever() else DAMAGED)
             case NewestVersion():
-                return StoreReply(effect.token, max(self._versions(effect.partition), default=0))
+                return StoreReply(effect.token, max(self._saved(effect.partition).versions(), default=0))
             case FindCheckpoint():
-                chain = self._chain(effect.partition, 0, decode_header)
+                chain = self._saved(effect.partition).chain(0, Saved.check)
                 return StoreReply(effect.token, (chain[-1].version, chain[-1].epoch) if chain else None)
             case DropCheckpoints():
-                self._drop(effect)
+                with locked(self._home(effect.partition) / "lock"):
+                    if not self._fenced(effect.partition, effect.generation):
+                        self._saved(effect.partition).drop(effect)
                 return None
             case ReadLog():
                 with locked(self._home(effect.partition) / "lock"):
@@ -166,93 +148,23 @@ class DirectoryStore:
 
     # --- checkpoints -------------------------------------------------------------------------------------------
 
+    def _saved(self, partition: PartitionId) -> CheckpointFiles:
+        if partition not in self._checkpoints:
+            self._checkpoints[partition] = CheckpointFiles(partition, self._home(partition), self._key, self._files)
+        return self._checkpoints[partition]
+
     def _put(self, effect: PutCheckpoint) -> StoreReply:
-        checkpoint = effect.checkpoint
-        home = self._home(checkpoint.partition)
-        if self._fenced(checkpoint.partition, checkpoint.generation):
+        partition, generation = effect.checkpoint.partition, effect.checkpoint.generation
+        if self._fenced(partition, generation):
             return StoreReply(effect.token, error=FENCED)
-        if self._fence(checkpoint.partition) is None:
+        if self._fence(partition) is None:
             return StoreReply(effect.token, error=LOST)
-        target = home / f"{checkpoint.version}{_SUFFIX}"
-        neighbour = self._files.prepare(target, encode_checkpoint(checkpoint, self._key))
-        with locked(home / "lock"):
-            # Asked again: the fence may have been raised while the bytes were written.
-            if self._fenced(checkpoint.partition, checkpoint.generation):
-                neighbour.unlink()
-                return StoreReply(effect.token, error=FENCED)
-            self._files.commit(neighbour, target)
-        return StoreReply(effect.token, self._fold(checkpoint, target.stat().st_size))
+        root = self._saved(partition).put(effect.checkpoint, lambda: self._fenced(partition, generation))
+        return StoreReply(effect.token, root, FENCED if root is None else "")
 
-    def _fold(self, checkpoint: Checkpoint, size_bytes: int) -> int:
-        """Make a chain that has grown long into one full checkpoint; the version its newest one now starts from."""
-        partition, version = checkpoint.partition, checkpoint.version
-        chain = self._growing.setdefault(partition, [])
-        if not checkpoint.parent:
-            chain.clear()
-        elif not chain or chain[-1][0] != checkpoint.parent:
-            # Put by a process before us: it knew the sizes, we ask the directory.
-            points = self._chain(partition, checkpoint.parent, decode_header)
-            paths = self._versions(partition)
-            chain[:] = [(point.version, paths[point.version].stat().st_size) for point in points]
-        chain.append((version, size_bytes))
-        grown_bytes = sum(size for _, size in chain[1:])
-        if len(chain) > CHAIN_MINIMUM and (grown_bytes > chain[0][1] / 2 or len(chain) > CHAIN_MAXIMUM):
-            saved = self._chain(partition, version, decode_checkpoint)
-            if saved and saved[-1].version == version:
-                target = self._home(partition) / f"{version}{_SUFFIX}"
-                neighbour = self._files.prepare(target, encode_checkpoint(fold(saved), self._key))
-                with locked(self._home(partition) / "lock"):
-                    if self._fenced(partition, checkpoint.generation):
-                        neighbour.unlink()
-                    else:
-                        self._files.commit(neighbour, target)
-                        chain[:] = [(version, target.stat().st_size)]
-        return chain[0][0]
-
-    def _versions(self, partition: PartitionId) -> dict[int, Path]:
-        return {int(p.name.removesuffix(_SUFFIX)): p for p in self._home(partition).glob(f"*{_SUFFIX}")}
-
-    def _had_checkpoints(self, partition: PartitionId) -> bool:
-        # Not what a killed process was still writing beside its place: that never was a checkpoint.
-        home = self._home(partition)
-        return any(home.glob(f"*{_SUFFIX}")) or any(home.glob(f"*{_SUFFIX}.damaged"))
-
-    def _chain(self, partition: PartitionId, upto: int, decode: Callable[[bytes, bytes], Saved]) -> list[Saved]:
-        paths = self._versions(partition)
-        return newest_chain(paths, lambda version: self._read(partition, version, paths[version], decode), upto)
-
-    def _read(
-        self, partition: PartitionId, version: int, path: Path, decode: Callable[[bytes, bytes], Saved]
-    ) -> Saved | None:
-        data = read_or_none(path)
-        if data is None:
-            return None
-        try:
-            saved = decode(data, self._key)
-            if (saved.partition, saved.version) != (partition, version):
-                raise DamagedError(f"{path.name} holds {saved.partition} version {saved.version}")
-            return saved
-        except DamagedError as error:
-            self._damaged += 1
-            # Kept for whoever looks into it, out of the way of every later restore. A foreign one stays in its
-            # place: the key or the program may be the wrong one, not the bytes.
-            if not isinstance(error, ForeignError):
-                with contextlib.suppress(FileNotFoundError):
-                    path.rename(path.with_name(f"{path.name}.damaged"))
-            return None
-
-    def _drop(self, effect: DropCheckpoints) -> None:
-        with locked(self._home(effect.partition) / "lock"):
-            if self._fenced(effect.partition, effect.generation):
-                return
-            for version, path in self._versions(effect.partition).items():
-                if version < effect.below and version not in effect.keep:
-                    path.unlink(missing_ok=True)
-            # What was damaged stays as long as anything that is older, for whoever looks into it.
-            oldest = min((effect.below, *effect.keep))
-            for path in self._home(effect.partition).glob(f"*{_SUFFIX}.damaged"):
-                if int(path.name.split(".")[0]) < oldest:
-                    path.unlink(missing_ok=True)
+    def fold(self, partition: PartitionId, generation: Generation) -> None:
+        with contextlib.suppress(OSError):  # a full disk: as long as before
+            self._saved(partition).fold(lambda: self._fenced(partition, generation))
 
     # --- journal -----------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import hashlib
 import os
 import threading
 import urllib.parse
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # the command line needs names only, not columns
     from seep.state.ipc import Bytes
 
 LONGEST_NAME = 120
+PORTION_BYTES = 16 << 20
 
 
 def escape(name: str) -> str:
@@ -56,6 +57,36 @@ def write_all(descriptor: int, parts: Iterable[Bytes]) -> None:
             written -= len(views.pop(0))
 
 
+def _portions(parts: Iterable[Bytes]) -> Iterator[list[Bytes]]:
+    """The same parts as lists of some size: they may be made while they are written."""
+    portion: list[Bytes] = []
+    size = 0
+    for part in parts:
+        portion.append(part)
+        size += memoryview(part).nbytes
+        if size >= PORTION_BYTES:
+            yield portion
+            portion, size = [], 0
+    yield portion
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[tuple[int, Callable[[int, int], bytes]]]:
+    """The size of a file, and what reads so many bytes of it from an offset on (fewer where it ends)."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read(offset: int, size: int) -> bytes:
+        found = os.pread(descriptor, size, offset)
+        while 0 < len(found) < size and (more := os.pread(descriptor, size - len(found), offset + len(found))):
+            found += more
+        return found
+
+    try:
+        yield os.fstat(descriptor).st_size, read
+    finally:
+        os.close(descriptor)
+
+
 class Files:
     """How files are written: with or without waiting for the disk."""
 
@@ -67,8 +98,10 @@ class Files:
         neighbour = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
         descriptor = os.open(neighbour, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            write_all(descriptor, parts)
-            self.flush(descriptor)
+            for portion in _portions(parts):
+                write_all(descriptor, portion)
+                # Portion by portion: what others sync meanwhile does not wait behind hundreds of megabytes.
+                self.flush(descriptor)
         except BaseException:
             os.close(descriptor)
             neighbour.unlink(missing_ok=True)

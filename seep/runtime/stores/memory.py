@@ -38,6 +38,9 @@ class MemoryStore:
         with self._lock:
             return self._perform(effect)
 
+    def fold(self, partition: PartitionId, generation: Generation) -> None:
+        """Nothing to do: what is in memory is read as it is."""
+
     def statistics(self) -> Mapping[str, int]:
         return {"checkpoints": sum(len(c) for c in self._checkpoints.values())}
 
@@ -63,6 +66,8 @@ class MemoryStore:
             case LoadCheckpoints():
                 saved = self._checkpoints.get(effect.partition, {})
                 found = newest_chain(saved, saved.get, effect.upto)
+                if effect.part is not None:
+                    found = [checkpoint.part(effect.part) for checkpoint in found]
                 return StoreReply(effect.token, found, DAMAGED if saved and not found else "")
             case NewestVersion():
                 return StoreReply(effect.token, max(self._checkpoints.get(effect.partition, ()), default=0))

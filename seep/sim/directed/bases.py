@@ -23,7 +23,7 @@ def _older_base(checkpoint_ms: float, heard: bool, crash_ms: float = 150.0) -> S
     def damage() -> None:
         base = stage.world.controller.journal.entries[PART].base
         demand(bool(base), "it has no base")
-        stage.world.store.damaged.add(base[0])
+        stage.world.store.tear(*base[0])
         stage.crash("a/1")
         # Nothing reaches it for a moment, so that its first checkpoint is of where it starts.
         for number in () if heard else range(1, stage.world.spawned + 3):

@@ -21,7 +21,8 @@ def restored_from_memory() -> None:
 
     def lose() -> None:
         saved = stage.world.store.checkpoints[stage.operator("a/0").entry.partition]
-        stage.world.store.damaged.update((stage.operator("a/0").entry.partition, version) for version in saved)
+        for version in saved:
+            stage.world.store.tear(stage.operator("a/0").entry.partition, version)
         stage.crash("a/0")
 
     stage.at(90.0, lose)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from seep.model.ids import PartitionId
+from seep.model.ids import KeyRange, PartitionId
+from seep.protocol.effects import LoadCheckpoints
 from seep.sim.directed.registry import demand, scenario
 from seep.sim.stage import Stage, chain
 
@@ -74,7 +75,7 @@ def damaged_increment_inside_a_chain() -> None:
 
     def damage() -> None:
         newest = max(stage.world.store.checkpoints[victim])
-        stage.world.store.damaged.add((victim, newest - 1))
+        stage.world.store.tear(victim, newest - 1)
         stage.crash("a/0")
         stage.when(lambda: not stage.world.store.damaged, lambda: stage.crash("a/0"))
 
@@ -96,7 +97,7 @@ def merge_with_a_damaged_base() -> None:
     def damage_what_is_pinned() -> None:
         pinned = stage.operator("a/0").pinned
         assert pinned is not None
-        store.damaged.add((PartitionId("a", 0), pinned[1]))
+        store.tear(PartitionId("a", 0), pinned[1])
 
     def pinned() -> bool:
         return merging() and stage.operator("a/0").pinned is not None
@@ -105,3 +106,30 @@ def merge_with_a_damaged_base() -> None:
     stage.when(pinned, damage_what_is_pinned, every_ms=0.05)
     stage.play_through()
     demand(bool(store.damaged), "the schedule did not get where it should")
+
+
+@scenario
+def base_damaged_in_one_section() -> None:
+    """Of what a split starts from, one section is damaged: the shadow that needs it says so, and the Replace begins
+    anew; one that needs another part of it notices nothing."""
+    stage = Stage(chain(400), checkpoint_ms=5.0, suspect_ms=1_000.0)
+    store, victim = stage.world.store, PartitionId("a", 0)
+
+    def pinned() -> bool:
+        replaced = any(r.operator == "a" and not r.new for r in stage.world.controller.journal.replaces)
+        return replaced and stage.operator("a/0").pinned is not None
+
+    def damage_a_section() -> None:
+        found = stage.operator("a/0").pinned
+        assert found is not None
+        demand(bool(store.checkpoints[victim][found[1]].buffers), "it has no buffer to leave out")
+        store.tear(victim, found[1], KeyRange(2048, 4096))
+        read = store.perform(LoadCheckpoints(1, victim, found[1], KeyRange(0, 2048)))
+        demand(read is not None and read.value[-1].version == found[1], "a whole section was not read")
+        demand(read is not None and not any(c.buffers for c in read.value), "a part has a buffer")
+
+    stage.scale(50.0, "a", 2)
+    stage.when(pinned, damage_a_section, every_ms=0.05)
+    stage.play_through()
+    demand(bool(stage.given_up()), "nobody met the damage")
+    demand(len(stage.world.controller.journal.live("a")) == 2, "it was not begun anew")

@@ -194,4 +194,11 @@ REPLACE = (
         "                    pass",
         scenario="new-controller-adopts-what-runs",
     ),
+    Mutant(
+        "half-of-a-part",
+        "one that takes over keys reads all sections that hold any of them",
+        "seep.partition.loader",
+        "        self._load(partition, version, self.me.key_range, then, call)",
+        "        self._load(partition, version, self.me.key_range.split(2)[0], then, call)",
+    ),
 )
