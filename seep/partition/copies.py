@@ -57,13 +57,16 @@ class Protection:
         self.bare_since_ms: float | None = None
         self.bare_ms = 0.0
 
-    def durable(self, checkpoint: Checkpoint) -> None:
+    def durable(self, checkpoint: Checkpoint, state_bytes: int) -> None:
+        """`state_bytes`: about how large the whole state is, of which this may be a small increment. Were it more than
+        a holder has room for, the holder would read all of it to find that out."""
         if not self.desk.settings.copies_bytes:
             return
         self.version = checkpoint.version
         self._choose()
         small = size_bytes(checkpoint) <= SENT_BYTES_MAXIMUM
         self.too_large = not small and (bool(checkpoint.parent) or size_bytes(checkpoint) > HELD_BYTES_MAXIMUM)
+        self.too_large |= state_bytes > self.desk.settings.copies_bytes
         if self.too_large:
             self.held = 0
             self._count()

@@ -288,7 +288,7 @@ class OperatorPartition:
 
     def _durable(self, checkpoint: Checkpoint) -> None:
         self.desk.changed = True
-        self.protection.durable(checkpoint)
+        self.protection.durable(checkpoint, self.logic.statistics().get("state_bytes", 0))
         self._pin()
         self.trim()
         entries = self.desk.journal.entries.values()

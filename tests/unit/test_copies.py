@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace as with_fields
 from typing import Any, TypeVar
 
+import pyarrow as pa
 import pytest
 
-from seep.model.ids import EVERYTHING, FOREVER, Generation, PartitionId
+from seep.model.arrow import BUCKET, KEY, ArrowState
+from seep.model.ids import EVERYTHING, FOREVER, Generation, KeyRange, PartitionId
 from seep.model.settings import Settings
 from seep.partition import copies
 from seep.partition.contract import Edge, Graph, Node
@@ -63,7 +65,7 @@ class TestProtection:
     def test_what_is_durable_goes_to_one_holder_until_it_says_so(self) -> None:
         at = desk("w9")
         protection = Protection(at, GRAPH, entry(ME, "w9"))
-        protection.durable(checkpoint(1))
+        protection.durable(checkpoint(1), 100)
         [(holder, backup)] = sent(at, Backup)
         assert holder in ("w1", "w2")
         assert backup.checkpoint is not None
@@ -80,7 +82,7 @@ class TestProtection:
     def test_a_holder_that_is_gone_is_replaced_at_once(self) -> None:
         at = desk("w9")
         protection = Protection(at, GRAPH, entry(ME, "w9"))
-        protection.durable(checkpoint(1))
+        protection.durable(checkpoint(1), 100)
         [(holder, _)] = sent(at, Backup)
         protection.on_holding(Holding(ME, G, 1, True))
         protection.adopt()
@@ -100,20 +102,30 @@ class TestProtection:
         at = desk("w9")
         protection = Protection(at, GRAPH, entry(ME, "w9"))
         monkeypatch.setattr(copies, "size_bytes", lambda saved: 3 << 20)
-        protection.durable(checkpoint(1))
+        protection.durable(checkpoint(1), 100)
         [(_, backup)] = sent(at, Backup)
         assert backup.checkpoint is None, "its holder reads it from the store"
         protection.on_holding(Holding(ME, G, 1, True))
-        protection.durable(checkpoint(2, 1))
+        protection.durable(checkpoint(2, 1), 100)
         at.now_ms = 9000.0
         protection.tick()
         assert sent(at, Backup) == []
         assert (protection.held, protection.unprotected_ms) == (0, 9000)
 
+    def test_a_small_increment_of_a_state_that_fits_nowhere_is_not_copied(self) -> None:
+        at = desk("w9")
+        protection = Protection(at, GRAPH, entry(ME, "w9"))
+        protection.durable(checkpoint(2, 1), at.settings.copies_bytes + 1)
+        protection.tick()
+        protection.adopt()
+        assert sent(at, Backup) == []
+        protection.durable(checkpoint(3, 2), at.settings.copies_bytes)
+        assert len(sent(at, Backup)) == 1
+
     def test_one_without_room_is_not_asked_again_for_the_same(self) -> None:
         at = desk("w9")
         protection = Protection(at, GRAPH, entry(ME, "w9"))
-        protection.durable(checkpoint(1))
+        protection.durable(checkpoint(1), 100)
         protection.on_holding(Holding(ME, G, 1, False))
         sent(at, Backup)
         at.now_ms = 9000.0
@@ -139,6 +151,17 @@ class TestHolder:
         assert self.fetched(holder, 0) == [1, 2]
         assert self.fetched(holder, 1) == [1]
         assert self.fetched(holder, 7) == []
+
+    def test_one_who_needs_a_part_gets_that_part_without_the_buffer(self) -> None:
+        holder = Holder(desk("w1"))
+        table = pa.record_batch({BUCKET: pa.array([1, 3000], pa.uint16()), KEY: pa.array([b"a", b"b"], pa.binary())})
+        self.backup(holder, 1, with_fields(checkpoint(1), state=ArrowState({"t": table}), buffers={"out": ()}))
+        holder.on_fetch(Fetch(ME, 1, KeyRange(2048, 4096), ME, G, "w9"))
+        [(_, held)] = sent(holder.desk, Held)
+        [part] = held.chain
+        assert isinstance(part.state, ArrowState)
+        assert part.state.tables["t"].column(KEY).to_pylist() == [b"b"]
+        assert part.buffers == {}
 
     def test_what_is_missing_is_read_from_the_store(self) -> None:
         holder = Holder(desk("w1"))
