@@ -77,7 +77,9 @@ VALUE = "value"
 
 def record_of_results(results: list[Any], schema: pa.Schema) -> pa.RecordBatch:
     """What functions returned (dataclass, dict, tuple, row or scalar) as columns."""
-    return record_of([result.as_dict() if isinstance(result, Row) else result for result in results], schema)
+    if any(issubclass(kind, Row) for kind in set(map(type, results))):
+        results = [result.as_dict() if isinstance(result, Row) else result for result in results]
+    return record_of(results, schema)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -49,9 +49,9 @@ class Word(NamedTuple):
     word: str
 
 
-def split_sentence(row: Any) -> Iterator[Word]:
-    for word in row.sentence.split(" "):
-        yield Word(word)
+def split_sentence(row: Any) -> list[str]:
+    words: list[str] = row.sentence.split(" ")
+    return words
 
 
 def _keyed_count(streams: Mapping[str, seep.Stream]) -> Any:
@@ -59,7 +59,7 @@ def _keyed_count(streams: Mapping[str, seep.Stream]) -> Any:
 
 
 def _word_count(streams: Mapping[str, seep.Stream]) -> Any:
-    return streams["lines"].flat_map(split_sentence).key_by("word").aggregate(n=seep.count())
+    return streams["lines"].flat_map(split_sentence, schema=Word).key_by("word").aggregate(n=seep.count())
 
 
 def _words(frame: pl.LazyFrame) -> pl.LazyFrame:

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from operator import itemgetter
+from types import NoneType
 from typing import Any
 
 import pyarrow as pa
@@ -171,7 +173,7 @@ def record_of(rows: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
     for declared, values in zip(schema, columns, strict=True):
         kind = physical_type(declared.type)
         try:
-            array = pa.array([_plain(value) for value in values], kind)
+            array = pa.array(values if set(map(type, values)) <= _AS_THEY_ARE else list(map(_plain, values)), kind)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, OverflowError) as problem:
             raise Misuse(_bad_value(declared, values, kind, problem)) from problem
         if array.null_count and not declared.nullable:
@@ -182,17 +184,20 @@ def record_of(rows: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=physical(schema))
 
 
-def _columns(rows: Sequence[Any], schema: pa.Schema) -> list[list[Any]]:
-    names = schema.names
-    if not rows:
-        return [[] for _ in names]
-    getters = {_getter(type(row), names) for row in rows}
-    if len(getters) == 1:
-        getter = getters.pop()
-        return [list(column) for column in zip(*(getter(row, names) for row in rows), strict=True)]
-    return [list(column) for column in zip(*(_getter(type(r), names)(r, names) for r in rows), strict=True)]
+def _columns(rows: Sequence[Any], schema: pa.Schema) -> list[Sequence[Any]]:
+    names, kinds = schema.names, set(map(type, rows))
+    getters = {kind: _getter(kind, names) for kind in kinds}
+    if set(getters.values()) == {_from_scalar}:
+        return [rows]
+    if all(issubclass(kind, tuple) and getattr(kind, "_fields", None) == tuple(names) for kind in kinds):
+        # Named as declared: nothing has to be asked of each row.
+        return [list(map(itemgetter(at), rows)) for at in range(len(names))]
+    values = [getters[type(row)](row, names) for row in rows]
+    return [list(map(itemgetter(at), values)) for at in range(len(names))]
 
 
+_AS_THEY_ARE = {str, bytes, int, float, bool, NoneType}
+"""Values that `_plain` would give back as they are."""
 _Getter = Callable[[Any, list[str]], Sequence[Any]]
 
 
@@ -251,7 +256,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _bad_value(declared: pa.Field, values: list[Any], kind: pa.DataType, problem: Exception) -> str:
+def _bad_value(declared: pa.Field, values: Sequence[Any], kind: pa.DataType, problem: Exception) -> str:
     for row, value in enumerate(values):
         try:
             pa.array([_plain(value)], kind)
