@@ -6,9 +6,11 @@ function returns is collected as values and becomes columns once for the whole b
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -52,16 +54,12 @@ def row_class(columns: tuple[str, ...]) -> type[Row]:
     (2, 3, {'price': 2, 'odd name': 3})
     """
     members: dict[str, Any] = {"__slots__": (), "columns": columns}
+    # The getters of a named tuple, which are compiled: attribute access is the hot path.
+    places = namedtuple("places", [f"at_{at}" for at in range(len(columns))])  # type: ignore[misc]
     for at, name in enumerate(columns):
         if name not in ("as_dict", "columns") and not name.startswith("__"):
-            # The plain tuple's getter, not ours: attribute access is the hot path.
-            members[name] = property(_getter(at))
+            members[name] = getattr(places, f"at_{at}")
     return type("Row", (Row,), members)
-
-
-def _getter(at: int) -> Callable[[Row], Any]:
-    get = tuple.__getitem__
-    return lambda row: get(row, at)
 
 
 def rows_in(record: pa.RecordBatch) -> Iterator[Row]:
@@ -126,13 +124,11 @@ class FlatMapRows:
         return finish(batch, parts, failures, self.on_error, site)
 
     def _expand(self, part: ArrowBatch) -> ArrowBatch:
-        results: list[Any] = []
-        counts: list[int] = []
-        for row in rows_in(part.record):
-            before = len(results)
-            results.extend(self.function(row))
-            counts.append(len(results) - before)
-        return ArrowBatch(record_of_results(results, self.schema), np.repeat(part.buckets, counts))
+        made: list[Any] = list(map(self.function, rows_in(part.record)))
+        if not set(map(type, made)) <= {list, tuple}:
+            made = list(map(list, made))
+        record = record_of_results(list(chain.from_iterable(made)), self.schema)
+        return ArrowBatch(record, np.repeat(part.buckets, list(map(len, made))))
 
 
 @dataclass(frozen=True)
