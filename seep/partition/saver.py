@@ -39,6 +39,8 @@ class Saver:
         self.writing: Checkpoint | None = None
         self.durable: list[Point] = []
         """Oldest first; own ones only."""
+        self.unseen = 0
+        """The version of one that is known by name only."""
         self.last_ms = desk.now_ms
         self.catching_up = False
         self.state_bytes = 0
@@ -47,8 +49,9 @@ class Saver:
 
     def restored(self, chain: list[Checkpoint]) -> None:
         """The store has given this chain: go on with it. The point before it is as good as it was to whoever wrote
-        this one."""
+        this one; but if a later one was damaged, that point may be gone, so nothing is to start from it."""
         newest = chain[-1]
+        self.unseen = 0 if newest.before is None else newest.before.version
         point = Point(newest.version, newest.epoch, tuple(saved.version for saved in chain))
         self.durable = [point] if newest.before is None else [newest.before, point]
         self.parent = newest.version
@@ -138,8 +141,9 @@ class Saver:
         return self.durable[-2].epoch if len(self.durable) >= 2 else base_epoch
 
     def at(self, epoch: int) -> tuple[int, int] | None:
-        """The newest durable checkpoint of exactly this epoch, as (version, epoch)."""
-        return next((p[:2] for p in reversed(self.durable) if p.epoch == epoch), None)
+        """The newest durable checkpoint of exactly this epoch that is known to be there, as (version, epoch)."""
+        seen = (point for point in reversed(self.durable) if point.version != self.unseen)
+        return next((point[:2] for point in seen if point.epoch == epoch), None)
 
     def drop_old(self, pinned: set[int]) -> None:
         """Keep the newest two, the pinned ones and the one before each (should a pinned one be damaged, whoever starts

@@ -196,3 +196,13 @@ def test_before_the_first_one_there_is_no_point() -> None:
     assert bench.saver.fallback_epoch(7) == 7
     bench.saved(30)
     assert bench.saver.fallback_epoch(7) == 20
+
+
+def test_nothing_starts_from_a_checkpoint_that_is_known_by_name_only() -> None:
+    """After one was damaged the one before may be gone: whoever wrote the damaged one had dropped it."""
+    bench = Bench()
+    before = Point(1, 10, (1,))
+    bench.saver.restored([with_fields(checkpoint(2, 0, 20), before=before)])
+    assert bench.saver.fallback_epoch(0) == 10, "upstream waits for it all the same"
+    assert bench.saver.at(10) is None
+    assert bench.saver.at(20) == (2, 20)
