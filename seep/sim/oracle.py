@@ -83,7 +83,7 @@ def expected(graph: Graph, store: SimStore) -> dict[str, dict[int, Any]]:
         marks: dict[str, tuple[int, int, bool]] = {}
         for name, node in graph.nodes.items():
             if node.kind == "source":
-                now[name] = max(now[name], walls[name].get(epoch, 0))
+                now[name] = max(now[name], walls.get(name, {}).get(epoch, 0))  # one that never cut has none
                 machines[name].epoch = epoch
                 _read(machines[name], cuts[name].get(epoch, {}), now[name], batches)
                 marks[name] = (now[name], *clocks[name].at(epoch))
