@@ -154,7 +154,7 @@ def show(finding: Finding) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m seep.sim.mutants", description=__doc__)
-    parser.add_argument("--drawn", type=int, default=40, help="how many to draw by seed")
+    parser.add_argument("--drawn", type=int, help="how many to draw by seed; 40, none with --only")
     parser.add_argument("--seed", type=int, default=1, help="of the draw")
     parser.add_argument("--start", type=int, default=1, help="first seed of the schedules")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds of a core for each")
@@ -162,6 +162,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="written ones with this in their name")
     options = parser.parse_args(arguments)
     chosen = [mutant for mutant in WRITTEN if options.only in mutant.name]
+    draws = options.drawn if options.drawn is not None else 0 if options.only else 40
     try:
         print(f"{len(chosen)} written\ntried  seconds  name")
         for mutant in chosen:
@@ -171,8 +172,8 @@ def main(arguments: list[str] | None = None) -> int:
         for mutant in chosen:
             if mutant.braces:
                 print(f"not alone        {mutant.name:32s} {mutant.rule}\n{'':16s} {mutant.braces}")
-        print(f"\n{options.drawn} drawn with seed {options.seed}")
-        drawn = bench(draw(options.drawn, options.seed), options.start, options.limit, options.processes, show)
+        print(f"\n{draws} drawn with seed {options.seed}")
+        drawn = bench(draw(draws, options.seed), options.start, options.limit, options.processes, show)
     except BadPatch as problem:
         print(f"the bench is wrong: {problem}")
         return 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from seep.model.ids import KeyRange, PartitionId
+from seep.model.ids import CONTROLLER, KeyRange, PartitionId
 from seep.protocol.effects import LoadCheckpoints
 from seep.sim.directed.registry import demand, scenario
 from seep.sim.stage import Stage, chain
@@ -133,3 +133,31 @@ def base_damaged_in_one_section() -> None:
     stage.play_through()
     demand(bool(stage.given_up()), "nobody met the damage")
     demand(len(stage.world.controller.journal.live("a")) == 2, "it was not begun anew")
+
+
+@scenario
+def merge_at_a_checkpoint_known_by_name_only() -> None:
+    """One of two that are merged hears late of which epoch the merge starts from; it has saved that one, and dropped it
+    again. Then its newest checkpoint is damaged, and it falls back to one that still names it."""
+    stage = Stage(chain(600, {"a": 2}), workers=6, checkpoint_ms=1.0, increments=0, suspect_ms=1_000.0)
+    store, victim = stage.world.store, PartitionId("a", 0)
+
+    def asked_for() -> int:
+        return next((replace.at for replace in stage.world.controller.journal.replaces if not replace.new), 0)
+
+    def named_only() -> bool:
+        if not asked_for() or len(stage.operator("a/0").saver.durable) < 2:
+            return False
+        before = store.checkpoints[victim][stage.operator("a/0").saver.durable[-2].version].before
+        return before is not None and before.epoch == asked_for() and before.version not in store.checkpoints[victim]
+
+    def damage() -> None:
+        store.tear(victim, stage.operator("a/0").saver.durable[-1].version)
+        stage.crash("a/0")
+
+    stage.at(58.0, lambda: stage.cut(CONTROLLER, stage.host("a/0").name, 60.0, both=False))
+    stage.scale(60.0, "a", 1)
+    stage.when(named_only, damage, every_ms=0.05)
+    stage.play_through()
+    demand(bool(store.damaged), "the schedule did not get where it should")
+    demand(not stage.given_up(), f"the merge started from it: {stage.given_up()}")

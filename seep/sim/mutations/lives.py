@@ -97,6 +97,14 @@ LIVES = (
         scenario="first-checkpoint-older-than-the-base",
     ),
     Mutant(
+        "named-is-as-good-as-seen",
+        "nothing starts from a checkpoint that a restored one only names: it may be gone",
+        SAVER,
+        "        seen = (point for point in reversed(self.durable) if point.version != self.unseen)",
+        "        seen = reversed(self.durable)",
+        scenario="merge-at-a-checkpoint-known-by-name-only",
+    ),
+    Mutant(
         "released-at-work",
         "a worker is let go only when nothing runs on it",
         "seep.control.pool",
