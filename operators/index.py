@@ -113,6 +113,7 @@ class KeyIndex:
         slots = np.empty(rows, np.int64)
         if len(columns) == 1 and (shape := column_of(columns[0])).width < 0:
             self._missing(slots, partial(seek_text, self, shape, NO_TIMES))
+            slots[slots < 0] = -1
         else:
             self._missing(slots, partial(seek, self, encode(columns, rows), NO_TIMES))
         return slots
@@ -190,20 +191,7 @@ class KeyIndex:
         """By (bucket, time, key bytes): the order in which state is emitted."""
         if len(slots) < 2:
             return slots
-        first = order.leading_words(slots, self._starts, self._lengths, self._arena, 0)
-        second = order.leading_words(slots, self._starts, self._lengths, self._arena, 1)
-        sequence = np.lexsort((second, first, self.times[slots], self.buckets[slots]))
-        result = slots[sequence]
-        order.settle_ties(
-            result,
-            self.buckets,
-            self.times,
-            first[sequence],
-            second[sequence],
-            self._starts,
-            self._lengths,
-            self._arena,
-        )
+        result: Slots = order.by_place(slots, self.buckets, self.times, self._starts, self._lengths, self._arena)
         return result
 
     def keys(self, slots: Slots) -> list[pa.Array]:

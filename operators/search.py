@@ -111,6 +111,7 @@ class Search:
             index._stamps[fresh] = -1
             if at < len(slots):
                 index._make_room(words(at))
+                slots[at:][slots[at:] < 0] = -1  # where a search ended is of no use in another table
                 # Whatever this search has entered must be met by its other rows, in whichever table they look.
                 index._move(self._fresh[: index._counters[kernel.FRESH]])
 

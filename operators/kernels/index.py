@@ -143,13 +143,16 @@ def insert_text(
     fresh: Any,
     counters: Any,
 ) -> Any:
-    """The same for one column of texts, read where it lies."""
+    """The same for one column of texts, read where it lies. A slot below -1 says at which place the search ended."""
     mask = np.uint64(table.shape[0] - 1)
     timed = times.shape[0] > 0
     rows = slots.shape[0]
     for row in range(first, rows):
         time = times[row] if timed else np.int64(0)
-        if slots[row] >= 0 or time <= BROKEN:
+        if slots[row] >= 0:
+            continue
+        if time <= BROKEN:
+            slots[row] = -1
             continue
         address = np.int64(data)
         size = np.int64(0)
@@ -160,7 +163,8 @@ def insert_text(
             address += start
             header = tag | np.uint64(size)
         digest = digest_of_text(time, header, address, size)
-        at = (digest >> np.uint64(20)) & mask
+        ended = -2 - slots[row]
+        at = np.uint64(ended) if ended >= 0 else (digest >> np.uint64(20)) & mask
         slot = np.int64(table[at])
         while slot > 0:
             if entries[slot] == digest and entry_times[slot] == time:

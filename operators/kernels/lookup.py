@@ -191,7 +191,7 @@ def look_up_text_far(
 ) -> Any:
     """The same in an index too large for the processor's cache: block by block first all digests, then where the keys
     of their likely slots begin, then the keys, so that the processor waits for many places of memory at once. No digest
-    is compared: it would be one more place."""
+    is compared: it would be one more place. Rows without a slot get -2 less the place at which their search ended."""
     mask = np.uint64(table.shape[0] - 1)
     timed = times.shape[0] > 0
     places, begins = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.uint64)
@@ -226,7 +226,7 @@ def look_up_text_far(
                 at = (at + ONE) & mask
                 slot = np.int64(table[at])
                 begin = np.uint64(starts[np.uint64(slot)])
-            slots[np.uint64(row)] = slot - (slot == 0)
+            slots[np.uint64(row)] = slot if slot > 0 else -2 - np.int64(at)
             missing += slot == 0
     return missing
 

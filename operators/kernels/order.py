@@ -1,4 +1,4 @@
-"""Compiled loops that put entries of the key index into the order in which state is emitted."""
+"""The compiled loop that puts entries of the key index into the order in which state is emitted."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from typing import Any
 import numpy as np
 
 from seep.model.hashing import Words, compiled
+from seep.model.ids import BUCKETS
+
+_RUN = 16
+"""So many neighbours are sorted by insertion; longer stretches of one bucket are merged from such runs."""
 
 
 @compiled
 def _swapped(word: np.uint64) -> np.uint64:
+    """The number that sorts as the word's bytes do."""
     result = np.uint64(0)
     for _ in range(8):
         result = (result << np.uint64(8)) | (word & np.uint64(0xFF))
@@ -19,19 +24,9 @@ def _swapped(word: np.uint64) -> np.uint64:
 
 
 @compiled
-def leading_words(slots: Any, starts: Any, lengths: Any, arena: Words, which: int) -> Words:
-    """One word of each key, as a number that sorts as its bytes do (0 where the key is shorter)."""
-    result = np.zeros(slots.shape[0], np.uint64)
-    for position in range(slots.shape[0]):
-        slot = slots[position]
-        if which < lengths[slot]:
-            result[position] = _swapped(arena[starts[slot] + which])
-    return result
-
-
-@compiled
-def _before(left: int, right: int, starts: Any, lengths: Any, arena: Words) -> Any:
-    for word in range(min(lengths[left], lengths[right])):
+def _longer_before(left: int, right: int, starts: Any, lengths: Any, arena: Words) -> Any:
+    """Which of two keys is first whose first three words are equal?"""
+    for word in range(3, min(lengths[left], lengths[right])):
         one = _swapped(arena[starts[left] + word])
         other = _swapped(arena[starts[right] + word])
         if one != other:
@@ -40,21 +35,67 @@ def _before(left: int, right: int, starts: Any, lengths: Any, arena: Words) -> A
 
 
 @compiled
-def settle_ties(
-    slots: Any, buckets: Any, times: Any, first: Words, second: Words, starts: Any, lengths: Any, arena: Words
-) -> None:
-    """Finish a sort by (bucket, time, first two words): runs of equals, few and short, by their whole key."""
-    for position in range(1, slots.shape[0]):
+def _before(left: int, right: int, leading: Any, placed: Any, starts: Any, lengths: Any, arena: Words) -> Any:
+    for part in range(4):
+        if leading[left, part] != leading[right, part]:
+            return leading[left, part] < leading[right, part]
+    return _longer_before(placed[left], placed[right], starts, lengths, arena)
+
+
+@compiled
+def by_place(slots: Any, buckets: Any, times: Any, starts: Any, lengths: Any, arena: Words) -> Any:
+    """These slots by (bucket, time, key bytes): buckets by counting, each of them by what its keys begin with, which
+    lies side by side then, and by the rest where that is equal."""
+    rows = slots.shape[0]
+    ends = np.zeros(BUCKETS + 1, np.int64)
+    for position in range(rows):
+        ends[buckets[slots[position]] + 1] += 1
+    for bucket in range(BUCKETS):
+        ends[bucket + 1] += ends[bucket]
+    placed = np.empty(rows, np.int64)
+    leading = np.zeros((rows, 4), np.uint64)
+    for position in range(rows):
         slot = slots[position]
-        at = position
-        while (
-            at > 0
-            and buckets[slots[at - 1]] == buckets[slot]
-            and times[slots[at - 1]] == times[slot]
-            and first[at - 1] == first[position]
-            and second[at - 1] == second[position]
-            and _before(slot, slots[at - 1], starts, lengths, arena)
-        ):
-            slots[at] = slots[at - 1]
-            at -= 1
-        slots[at] = slot
+        bucket = buckets[slot]
+        at = ends[bucket]
+        ends[bucket] += 1
+        placed[at] = slot
+        leading[at, 0] = np.uint64(times[slot]) ^ np.uint64(1 << 63)
+        begin = starts[slot]
+        for word in range(min(3, lengths[slot])):
+            leading[at, 1 + word] = _swapped(arena[begin + word])
+    order = np.arange(rows)
+    spare = np.empty(rows, np.int64)
+    low = np.int64(0)
+    for bucket in range(BUCKETS):
+        high = ends[bucket]
+        for begin in range(low, high, _RUN):
+            for position in range(begin + 1, min(high, begin + _RUN)):
+                entry = order[position]
+                at = position
+                while at > begin and _before(entry, order[at - 1], leading, placed, starts, lengths, arena):
+                    order[at] = order[at - 1]
+                    at -= 1
+                order[at] = entry
+        width = np.int64(_RUN)
+        while width < high - low:
+            for begin in range(low, high, 2 * width):
+                middle, end = min(high, begin + width), min(high, begin + 2 * width)
+                left, right = begin, middle
+                for position in range(begin, end):
+                    if right >= end or (
+                        left < middle
+                        and not _before(order[right], order[left], leading, placed, starts, lengths, arena)
+                    ):
+                        spare[position] = order[left]
+                        left += 1
+                    else:
+                        spare[position] = order[right]
+                        right += 1
+            for position in range(low, high):
+                order[position] = spare[position]
+            width *= 2
+        low = high
+    for position in range(rows):
+        spare[position] = placed[order[position]]
+    return spare

@@ -18,6 +18,10 @@ class Moment(NamedTuple):
     """Event time (µs) announced with this epoch: timers and windows fire by it after the rows."""
 
 
+UNKNOWN = -1
+"""In place of a digest: who announces the epoch no longer has what it was made of."""
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """Everything up to `epoch` has been sent on this channel."""

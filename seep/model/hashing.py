@@ -57,6 +57,18 @@ load_half = _load(ir.IntType(32), types.uint32)
 load_byte = _load(ir.IntType(8), types.uint8)
 
 
+def _store(_context: Any, address: Any, value: Any) -> Any:
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        builder.store(arguments[1], builder.inttoptr(arguments[0], ir.IntType(64).as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.uint64), generate
+
+
+store_word: Any = intrinsic(_store)
+"""Write eight bytes at an address, aligned or not."""
+
+
 @compiled
 def is_valid(validity: int, bit: int) -> bool:
     """Is this bit of a validity bitmap set? Address 0 stands for "no nulls"."""

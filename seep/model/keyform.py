@@ -25,7 +25,16 @@ import numpy as np
 import pyarrow as pa
 
 from seep.errors import Misuse
-from seep.model.hashing import Positions, Words, compiled, count_fixed, count_variable, put_fixed, put_variable
+from seep.model.hashing import (
+    Positions,
+    Words,
+    compiled,
+    count_fixed,
+    count_variable,
+    put_fixed,
+    put_variable,
+    store_word,
+)
 
 BOOL, INTEGER, STRING, BINARY, DATE, TIMESTAMP, DURATION, DECIMAL, FLOAT, TIME, NESTED = range(1, 12)
 
@@ -215,10 +224,10 @@ def _decode_column(words: Words, cursor: Positions, kind: pa.DataType) -> pa.Arr
     if _is_text(kind):
         offsets = np.zeros(rows + 1, np.int32)
         _measure(words, cursor, offsets, valid)
-        data = np.empty(offsets[-1], np.uint8)
-        _copy_bytes(words, cursor, offsets, valid, data)
+        data = np.empty(offsets[-1] + 8, np.uint8)
+        _copy_bytes(words, cursor, offsets, data.ctypes.data)
         plain = pa.string() if pa.types.is_string(kind) or pa.types.is_large_string(kind) else pa.binary()
-        buffers = [_mask(valid), pa.py_buffer(offsets), pa.py_buffer(data)]
+        buffers = [_mask(valid), pa.py_buffer(offsets), pa.py_buffer(data).slice(0, int(offsets[-1]))]
         return _as(pa.Array.from_buffers(plain, rows, buffers), kind)
     width = 2 if pa.types.is_decimal(kind) else 1
     values = np.zeros((rows, width), np.uint64)
@@ -275,13 +284,15 @@ def _measure(words: Words, cursor: Positions, offsets: Any, valid: Any) -> None:
 
 
 @compiled
-def _copy_bytes(words: Words, cursor: Positions, offsets: Any, valid: Any, data: Any) -> None:
+def _copy_bytes(words: Words, cursor: Positions, offsets: Any, data: int) -> None:
+    """Whole words: what the last one has too much, the next row overwrites (behind the last row there is room)."""
     for row in range(cursor.shape[0]):
         at = cursor[row] + 1
-        length = offsets[row + 1] - offsets[row]
-        for byte in range(length):
-            data[offsets[row] + byte] = (words[at + (byte >> 3)] >> np.uint64(8 * (byte & 7))) & np.uint64(0xFF)
-        cursor[row] = at + ((length + 7) >> 3)
+        to = data + np.int64(offsets[row])
+        length = (np.int64(offsets[row + 1] - offsets[row]) + 7) >> 3
+        for word in range(length):
+            store_word(to + 8 * word, words[at + word])
+        cursor[row] = at + length
 
 
 @compiled

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from seep.model.batch import Batch
-from seep.model.epoch import Progress
+from seep.model.epoch import UNKNOWN, Progress
 from seep.model.ids import BEGINNING, EVERYTHING, FOREVER, Generation, KeyRange, PartitionId
 from seep.partition.contract import Edge
 from seep.partition.desk import Desk
@@ -229,8 +229,8 @@ class Inputs:
         epoch = progress.epoch
         digests = self.digests.setdefault((channel.edge.name, channel.sender.partition), {})
         # What it announces of epochs before its life is not its word: that depends on where it was restored from.
-        lived = epoch >= channel.sender.first
-        if lived and digests.setdefault(epoch, progress.digest) != progress.digest:
+        known = epoch >= channel.sender.first and progress.digest != UNKNOWN
+        if known and digests.setdefault(epoch, progress.digest) != progress.digest:
             self.failure = (
                 f"Misuse: {channel.sender.partition} replayed epoch {epoch} with other output than before: its code is"
                 " not deterministic (a clock, a lookup, an order of its own?)"

@@ -13,7 +13,7 @@ from typing import Any
 
 from seep.errors import DataLoss, SeepError
 from seep.model.batch import Batch
-from seep.model.epoch import Progress
+from seep.model.epoch import UNKNOWN, Progress
 from seep.model.ids import BEGINNING, FOREVER, PartitionId
 from seep.partition.contract import Graph, Intake, split_buckets
 from seep.partition.desk import Call, Desk, failure_of
@@ -81,7 +81,7 @@ class SourcePartition:
             self._read_log(self.desk.call_again)
         elif reply.value:
             # What the log no longer holds must not be served as if nothing had been there.
-            trimmed = Progress(reply.value[0][1]["after"], 0, BEGINNING, 0)
+            trimmed = Progress(reply.value[0][1]["after"], 0, BEGINNING, UNKNOWN)
             for buffer in self.outputs.buffers.values():
                 buffer.trimmed = trimmed
             for epoch, record in reply.value:

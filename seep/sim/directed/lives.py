@@ -75,7 +75,7 @@ def split_is_not_felt_downstream() -> None:
         return node.machine.desk.journal.version == journal.version
 
     def hang() -> None:
-        stage.host("a/1").asleep_until = stage.world.now_ms + 60.0
+        stage.host("a/1").asleep_until = stage.world.now_ms + 40.0
 
     def watch() -> None:
         committed = len(stage.world.store.history.get(PartitionId("out", 0), ()))
@@ -219,3 +219,38 @@ def late_rows_after_a_restore() -> None:
     for at_ms in range(30, 600, 17):
         stage.at(at_ms, crash)
     stage.play_through()
+
+
+@scenario
+def source_restarts_where_its_log_was_cut() -> None:
+    """A receiver has heard from the old life of a source about the epoch before the new one's log begins; of that epoch
+    the new life has no digest any more, and says so."""
+    stage = Stage(chain(300, {"s": 2}), workers=6, checkpoint_ms=10_000.0, suspect_ms=1_000.0)
+
+    def source() -> SourcePartition:
+        found = stage.partition("s/0")
+        assert isinstance(found, SourcePartition)
+        return found
+
+    def behind_by(epochs: int) -> bool:
+        receiver = stage.operator("a/0")
+        saved = bool(receiver.saver.durable) and receiver.saver.durable[-1].epoch == receiver.epoch
+        if not saved and not receiver.saver.busy and epochs:
+            receiver.checkpoint()
+        return saved and source().truncated == receiver.epoch - epochs
+
+    def sleep() -> None:
+        # After some silence the receiver asks anew; before it is answered it saves the same epoch again.
+        for name in ("s/0", "s/1"):
+            stage.host(name).asleep_until = stage.world.now_ms + 40.0
+        asleep_ms, channels = stage.world.now_ms, stage.operator("a/0").inputs.order
+        stage.when(lambda: all(channel.asked_ms > asleep_ms for channel in channels), save_again)
+
+    def save_again() -> None:
+        stage.operator("a/0").checkpoint()
+        stage.when(lambda: behind_by(0), lambda: stage.crash("s/0"), every_ms=0.05)
+
+    stage.at(50.0, lambda: stage.when(lambda: behind_by(1), sleep, every_ms=0.05))
+    stage.play_through()
+    restarts = sum("s/0 restarts" in what for _, what in stage.world.controller.decisions)
+    demand(restarts > 0, "the schedule missed its moment")
