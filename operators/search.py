@@ -107,6 +107,7 @@ class Search:
             made = int(index._counters[kernel.FRESH])
             at = insert(at)
             fresh = self._fresh[made : index._counters[kernel.FRESH]]
+            kernel.place(fresh, index._starts, index._lengths, index._arena, index.buckets)
             index.live[fresh] = True
             index._stamps[fresh] = -1
             if at < len(slots):
@@ -128,7 +129,6 @@ class Search:
             index._starts,
             index._lengths,
             index.times,
-            index.buckets,
             index._free,
             slots,
             self._fresh,

@@ -28,6 +28,8 @@ ORDER_BITS = 24
 NO_TIME = 2**63 - 1
 _MATCHED = "matched"
 _VALUE = "value."
+_FEW_ROWS = 32
+"""Of one key in one epoch: so many are put in order one by one."""
 _FIRST_ROWS = 1024
 _ORDER_BYTES = 8
 
@@ -86,11 +88,11 @@ class Side:
         if len(slots) >> ORDER_BITS:
             raise Misuse(f"join: {len(slots)} rows in one epoch are too many; let the source make smaller epochs")
         orders = np.empty(len(slots), np.int64)
-        kernel.arrivals(slots, self._counts, epoch << ORDER_BITS, orders)
-        self._enter(rows, slots, touched, times, orders)
+        most = kernel.arrivals(slots, self._counts, epoch << ORDER_BITS, orders)
+        self._enter(rows, slots, touched, times, orders, most)
 
-    def _enter(self, rows: pa.RecordBatch, slots: Slots, touched: Slots, times: Any, orders: Any) -> None:
-        """``_counts`` says how many rows each key has."""
+    def _enter(self, rows: pa.RecordBatch, slots: Slots, touched: Slots, times: Any, orders: Any, most: int) -> None:
+        """``_counts`` says how many rows each key has, ``most`` the greatest of them."""
         base = self._chunks.append(rows)
         new = len(slots)
         self._make_rows(base + new)
@@ -103,7 +105,7 @@ class Side:
         self.live += new
         if new:
             self._earliest = min(self._earliest, int(times.min()))
-        in_order = bool((times[1:] >= times[:-1]).all())
+        in_order = most <= _FEW_ROWS or bool((times[1:] >= times[:-1]).all())
         sequence = np.arange(new) if in_order else np.argsort(times, kind="stable")
         offsets, members = np.empty(len(touched) + 1, np.int64), np.empty(new, np.int64)
         kernel.grouped(slots, sequence, touched, self._counts, offsets, members)
@@ -242,9 +244,9 @@ class Side:
         # Not as saved keys: what is saved and gone is said of rows.
         found = self._index.find([rows.column(name) for name in self._keys], rows.num_rows)
         self.grow()
-        kernel.arrivals(found.slots, self._counts, 0, np.empty(len(orders), np.int64))
+        most = kernel.arrivals(found.slots, self._counts, 0, np.empty(len(orders), np.int64))
         base = self.held
-        self._enter(rows, found.slots, found.touched, self.times(rows), orders)
+        self._enter(rows, found.slots, found.touched, self.times(rows), orders, most)
         self.matched[base : self.held] = matched
         self._dirty[base : self.held] = False
         self._saved[base : self.held] = True

@@ -11,62 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from operators.kernels.lookup import (
-    ONE,
-    differing_text,
-    differing_words,
-    digest_of_text,
-    digest_of_words,
-)
+from operators.kernels.lookup import ONE, digest_of_text, first_digest, stirred, text_at
 from operators.kernels.windows import BROKEN
-from seep.model.hashing import Words, compiled, is_valid, load_offset, load_word, tail_word, xxh64
+from seep.model.hashing import Words, compiled, load_word, tail_word, xxh64
 from seep.model.keyspace import BUCKET_SHIFT
 
 HIGH_SLOT, FREE, ARENA, FRESH, LIVE, GARBAGE = range(6)
 """Positions in the array of counters."""
-
-
-@compiled
-def _enter(
-    at: Any,
-    digest: np.uint64,
-    time: Any,
-    length: Any,
-    table: Any,
-    arena: Words,
-    entries: Any,
-    starts: Any,
-    lengths: Any,
-    entry_times: Any,
-    free: Any,
-    fresh: Any,
-    counters: Any,
-) -> Any:
-    """A new entry at a free place of the table; its words are still to be written. -1: there is no room."""
-    full = counters[FREE] == 0 and counters[HIGH_SLOT] == entries.shape[0]
-    if full or counters[ARENA] + length > arena.shape[0]:
-        return np.int64(-1)
-    if counters[FREE] > 0:
-        counters[FREE] -= 1
-        slot = free[counters[FREE]]
-    else:
-        slot = counters[HIGH_SLOT]
-        counters[HIGH_SLOT] += 1
-    table[at] = slot
-    entries[slot] = digest
-    entry_times[slot] = time
-    lengths[slot] = length
-    starts[slot] = counters[ARENA]
-    counters[ARENA] += length
-    counters[LIVE] += 1
-    fresh[counters[FRESH]] = slot
-    counters[FRESH] += 1
-    return slot
-
-
-@compiled
-def _bucket(slot: Any, starts: Any, lengths: Any, arena: Words) -> Any:
-    return xxh64(arena, starts[slot], starts[slot] + lengths[slot]) >> BUCKET_SHIFT
 
 
 @compiled
@@ -81,7 +32,6 @@ def insert(
     starts: Any,
     lengths: Any,
     entry_times: Any,
-    buckets: Any,
     free: Any,
     slots: Any,
     fresh: Any,
@@ -90,36 +40,63 @@ def insert(
     """Give each row that has none its slot (but for the late and the broken), from row ``first`` on.
 
     Answers the row at which there was no room (or the end). A key may be missing in several rows: only the first of
-    them enters it."""
+    them enters it. Written out, not put together from functions: arrays are counted in and out of each call, which
+    costs many times the work itself."""
     mask = np.uint64(table.shape[0] - 1)
     timed = times.shape[0] > 0
     rows = slots.shape[0]
-    for row in range(first, rows):
+    high_slot, unused, used = counters[HIGH_SLOT], counters[FREE], counters[ARENA]
+    made = counters[FRESH]
+    row = np.int64(first)
+    while row < rows:
         time = times[row] if timed else np.int64(0)
         if slots[row] >= 0 or time <= BROKEN:
+            row += 1
             continue
-        start = offsets[row]
-        length = offsets[row + 1] - start
-        digest = digest_of_words(time, words, start, length)
+        start = np.uint64(offsets[row])
+        length = np.uint64(offsets[row + 1]) - start
+        digest = first_digest(time)
+        for word in range(length):
+            digest = stirred(digest, words[start + word])
         at = (digest >> np.uint64(20)) & mask
         slot = np.int64(table[at])
         while slot > 0:
-            if entries[slot] == digest and lengths[slot] == length and entry_times[slot] == time:
-                if differing_words(arena, starts[slot], words, start, length) == 0:
+            known = np.uint64(slot)
+            if entries[known] == digest and np.uint64(lengths[known]) == length and entry_times[known] == time:
+                begin = np.uint64(starts[known])
+                different = np.uint64(0)
+                for word in range(length):
+                    different |= arena[begin + word] ^ words[start + word]
+                if different == 0:
                     break
             at = (at + ONE) & mask
             slot = np.int64(table[at])
         if slot == 0:
-            slot = _enter(
-                at, digest, time, length, table, arena, entries, starts, lengths, entry_times, free, fresh, counters
-            )
-            if slot < 0:
-                return row
+            if (unused == 0 and high_slot == entries.shape[0]) or used + np.int64(length) > arena.shape[0]:
+                break
+            if unused > 0:
+                unused -= 1
+                slot = free[unused]
+            else:
+                slot = high_slot
+                high_slot += 1
+            table[at] = slot
+            known = np.uint64(slot)
+            entries[known] = digest
+            entry_times[known] = time
+            lengths[known] = length
+            starts[known] = used
+            begin = np.uint64(used)
             for word in range(length):
-                arena[starts[slot] + word] = words[start + word]
-            buckets[slot] = _bucket(slot, starts, lengths, arena)
+                arena[begin + word] = words[start + word]
+            used += np.int64(length)
+            fresh[made] = slot
+            made += 1
         slots[row] = slot
-    return rows
+        row += 1
+    counters[LIVE] += made - counters[FRESH]
+    counters[HIGH_SLOT], counters[FREE], counters[ARENA], counters[FRESH] = high_slot, unused, used, made
+    return row
 
 
 @compiled
@@ -137,7 +114,6 @@ def insert_text(
     starts: Any,
     lengths: Any,
     entry_times: Any,
-    buckets: Any,
     free: Any,
     slots: Any,
     fresh: Any,
@@ -147,47 +123,78 @@ def insert_text(
     mask = np.uint64(table.shape[0] - 1)
     timed = times.shape[0] > 0
     rows = slots.shape[0]
-    for row in range(first, rows):
-        time = times[row] if timed else np.int64(0)
+    high_slot, unused, used = counters[HIGH_SLOT], counters[FREE], counters[ARENA]
+    made = counters[FRESH]
+    row = np.int64(first)
+    while row < rows:
         if slots[row] >= 0:
+            row += 1
             continue
+        time = times[row] if timed else np.int64(0)
         if time <= BROKEN:
             slots[row] = -1
+            row += 1
             continue
-        address = np.int64(data)
-        size = np.int64(0)
-        header = np.uint64(0)
-        if is_valid(validity, bit + row):
-            start = np.int64(load_offset(text_starts + 4 * row))
-            size = np.int64(load_offset(text_starts + 4 * row + 4)) - start
-            address += start
-            header = tag | np.uint64(size)
+        address, size, header = text_at(text_starts, data, tag, validity, bit, row)
         digest = digest_of_text(time, header, address, size)
         ended = -2 - slots[row]
         at = np.uint64(ended) if ended >= 0 else (digest >> np.uint64(20)) & mask
+        whole = np.uint64(size >> 3)
+        tail = tail_word(address, size) if size & 7 else np.uint64(0)
         slot = np.int64(table[at])
         while slot > 0:
-            if entries[slot] == digest and entry_times[slot] == time:
-                if differing_text(arena, starts[slot], header, address, size) == 0:
-                    break
+            known = np.uint64(slot)
+            if entries[known] == digest and entry_times[known] == time:
+                begin = np.uint64(starts[known])
+                # The header says the length: nothing is read behind a shorter key.
+                if arena[begin] == header:
+                    different = np.uint64(0)
+                    for word in range(whole):
+                        different |= arena[begin + ONE + word] ^ load_word(address + 8 * np.int64(word))
+                    if size & 7:
+                        different |= arena[begin + ONE + whole] ^ tail
+                    if different == 0:
+                        break
             at = (at + ONE) & mask
             slot = np.int64(table[at])
         if slot == 0:
             length = 1 + ((size + 7) >> 3)
-            slot = _enter(
-                at, digest, time, length, table, arena, entries, starts, lengths, entry_times, free, fresh, counters
-            )
-            if slot < 0:
-                return row
-            begin = starts[slot]
+            if (unused == 0 and high_slot == entries.shape[0]) or used + length > arena.shape[0]:
+                break
+            if unused > 0:
+                unused -= 1
+                slot = free[unused]
+            else:
+                slot = high_slot
+                high_slot += 1
+            table[at] = slot
+            known = np.uint64(slot)
+            entries[known] = digest
+            entry_times[known] = time
+            lengths[known] = length
+            starts[known] = used
+            begin = np.uint64(used)
             arena[begin] = header
-            for word in range(size >> 3):
-                arena[begin + 1 + word] = load_word(address + 8 * word)
+            for word in range(whole):
+                arena[begin + ONE + word] = load_word(address + 8 * np.int64(word))
             if size & 7:
-                arena[begin + length - 1] = tail_word(address, size)
-            buckets[slot] = _bucket(slot, starts, lengths, arena)
+                arena[begin + ONE + whole] = tail
+            used += length
+            fresh[made] = slot
+            made += 1
         slots[row] = slot
-    return rows
+        row += 1
+    counters[LIVE] += made - counters[FRESH]
+    counters[HIGH_SLOT], counters[FREE], counters[ARENA], counters[FRESH] = high_slot, unused, used, made
+    return row
+
+
+@compiled
+def place(fresh: Any, starts: Any, lengths: Any, arena: Words, buckets: Any) -> None:
+    """The buckets of new entries."""
+    for position in range(fresh.shape[0]):
+        slot = np.uint64(fresh[position])
+        buckets[slot] = xxh64(arena, starts[slot], starts[slot] + lengths[slot]) >> BUCKET_SHIFT
 
 
 @compiled

@@ -24,12 +24,17 @@ _LEAST_ROOM = 4
 
 
 @compiled
-def arrivals(slots: Any, counts: Any, first: int, result: Any) -> None:
-    """Number each key's rows, from ``first`` on; leaves in ``counts`` (all zero before) how many each has."""
+def arrivals(slots: Any, counts: Any, first: int, result: Any) -> Any:
+    """Number each key's rows, from ``first`` on; leaves in ``counts`` (all zero before) how many each has. Answers the
+    greatest of these."""
+    most = np.int64(0)
     for row in range(slots.shape[0]):
         slot = slots[row]
-        result[row] = first + counts[slot]
-        counts[slot] += 1
+        count = counts[slot]
+        result[row] = first + count
+        counts[slot] = count + 1
+        most = max(most, count + 1)
+    return most
 
 
 @compiled
@@ -66,11 +71,19 @@ def insert(
     entries: Any,
     used: Any,
 ) -> Any:
-    """Put each key's new rows (in the order of their times) into its lane, from the key ``first`` on; a row is called
-    ``base`` + its number. Answers the key for which there was no room (or the end)."""
+    """Put each key's new rows into its lane, from the key ``first`` on; a row is called ``base`` + its number. Its rows
+    are put in the order of their times first: where a key has many, they had better be so already. Answers the key for
+    which there was no room (or the end)."""
     for at in range(first, touched.shape[0]):
         slot = touched[at]
         new = offsets[at + 1] - offsets[at]
+        for position in range(offsets[at] + 1, offsets[at + 1]):
+            row = rows[position]
+            to = position
+            while to > offsets[at] and times[rows[to - 1]] > times[row]:
+                rows[to] = rows[to - 1]
+                to -= 1
+            rows[to] = row
         length = lanes[slot, LENGTH]
         if length + new > lanes[slot, ROOM]:
             room = max(_LEAST_ROOM, 2 * (length + new))

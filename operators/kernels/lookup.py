@@ -33,14 +33,6 @@ def first_digest(time: np.int64) -> np.uint64:
 
 
 @compiled
-def digest_of_words(time: Any, words: Words, start: Any, length: Any) -> np.uint64:
-    digest = first_digest(time)
-    for word in range(np.uint64(length)):
-        digest = stirred(digest, words[np.uint64(start) + word])
-    return digest
-
-
-@compiled
 def digest_of_text(time: Any, header: np.uint64, address: Any, size: Any) -> np.uint64:
     digest = stirred(first_digest(time), header)
     for word in range(size >> 3):
@@ -57,19 +49,6 @@ def differing_words(left: Words, left_at: Any, right: Words, right_at: Any, leng
     different = np.uint64(0)
     for word in range(np.uint64(length)):
         different |= left[one + word] ^ right[other + word]
-    return different
-
-
-@compiled
-def differing_text(arena: Words, start: Any, header: np.uint64, address: Any, size: Any) -> Any:
-    at = np.uint64(start)
-    different = arena[at] ^ header
-    if different == 0:
-        whole = np.uint64(size >> 3)
-        for word in range(whole):
-            different |= arena[at + ONE + word] ^ load_word(address + 8 * np.int64(word))
-        if size & 7:
-            different |= arena[at + ONE + whole] ^ tail_word(address, size)
     return different
 
 

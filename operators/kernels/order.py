@@ -35,14 +35,6 @@ def _longer_before(left: int, right: int, starts: Any, lengths: Any, arena: Word
 
 
 @compiled
-def _before(left: int, right: int, leading: Any, placed: Any, starts: Any, lengths: Any, arena: Words) -> Any:
-    for part in range(4):
-        if leading[left, part] != leading[right, part]:
-            return leading[left, part] < leading[right, part]
-    return _longer_before(placed[left], placed[right], starts, lengths, arena)
-
-
-@compiled
 def by_place(slots: Any, buckets: Any, times: Any, starts: Any, lengths: Any, arena: Words) -> Any:
     """These slots by (bucket, time, key bytes): buckets by counting, each of them by what its keys begin with, which
     lies side by side then, and by the rest where that is equal."""
@@ -73,8 +65,17 @@ def by_place(slots: Any, buckets: Any, times: Any, starts: Any, lengths: Any, ar
             for position in range(begin + 1, min(high, begin + _RUN)):
                 entry = order[position]
                 at = position
-                while at > begin and _before(entry, order[at - 1], leading, placed, starts, lengths, arena):
-                    order[at] = order[at - 1]
+                while at > begin:
+                    other = order[at - 1]
+                    part = 0
+                    while part < 4 and leading[entry, part] == leading[other, part]:
+                        part += 1
+                    if part < 4:
+                        if leading[entry, part] > leading[other, part]:
+                            break
+                    elif not _longer_before(placed[entry], placed[other], starts, lengths, arena):
+                        break
+                    order[at] = other
                     at -= 1
                 order[at] = entry
         width = np.int64(_RUN)
@@ -83,10 +84,17 @@ def by_place(slots: Any, buckets: Any, times: Any, starts: Any, lengths: Any, ar
                 middle, end = min(high, begin + width), min(high, begin + 2 * width)
                 left, right = begin, middle
                 for position in range(begin, end):
-                    if right >= end or (
-                        left < middle
-                        and not _before(order[right], order[left], leading, placed, starts, lengths, arena)
-                    ):
+                    takes_left = right >= end
+                    if left < middle and right < end:
+                        one, other = order[left], order[right]
+                        part = 0
+                        while part < 4 and leading[one, part] == leading[other, part]:
+                            part += 1
+                        if part < 4:
+                            takes_left = leading[one, part] < leading[other, part]
+                        else:
+                            takes_left = not _longer_before(placed[other], placed[one], starts, lengths, arena)
+                    if takes_left:
                         spare[position] = order[left]
                         left += 1
                     else:
