@@ -9,8 +9,9 @@ takes its time however few rows it has; with fewer of them less would get done, 
 
 **Event time.** Partitions of sources that read a backlog at different speeds drift apart, and whatever joins or windows
 them must remember all that lies between the fastest and the slowest. So one whose event time runs away from the flow's
-watermark, which credits carry, gives empty epochs until the others have followed. Only a growing distance counts: an
-operator may hold the watermark back by design. When the others do not move at all, it reads on: they may be silent.
+watermark, which credits carry, gives empty epochs until the others have followed, and reads less from then on: all are
+to move through event time alike, in epochs of one size. Only a growing distance counts: an operator may hold the
+watermark back by design. When the others do not move at all, it reads on: they may be silent.
 
 A source that is not ahead of the flow reads all there is, and none of this matters to it.
 """
@@ -27,6 +28,8 @@ IN_TIME, VERY_LATE = 0.75, 0.25
 _RECENT = 0.95
 APART_EPOCHS = 8
 """How far, in epochs of its own, a source may run away from the watermark."""
+LEAD_EPOCHS = 2
+"""One that is further ahead than this reads no more than it does."""
 STILL_EPOCHS = 20
 """After so many intervals a watermark that has not moved is not waited for."""
 
@@ -64,6 +67,8 @@ class Pace:
         """How far its event time moves in an epoch."""
         self._behind: int | None = None
         """The least that the flow's watermark has been behind its own."""
+        self._lead = 0.0
+        """How far it is ahead of the watermark, in epochs of its own."""
         self._heard = BEGINNING
         self._moved_ms = 0.0
 
@@ -79,7 +84,7 @@ class Pace:
 
     def begin(self, now_ms: float, waiting: int) -> None:
         """The next epoch is cut now; so many wait to be taken."""
-        if self._cut_ms is None or now_ms <= self._cut_ms:
+        if self._cut_ms is None or now_ms <= self._cut_ms or self._cut_rows == 0:
             return
         passed_ms = now_ms - self._cut_ms
         self._line.add(self._cut_rows, passed_ms)
@@ -88,9 +93,13 @@ class Pace:
             self._rows *= COLLAPSE
         elif share < IN_TIME and self._line.slope * self._rows > passed_ms / 2:
             self._rows *= SHRINKAGE
-        elif waiting <= 1 or share < IN_TIME:
+        elif (waiting <= 1 or share < IN_TIME) and self._lead <= LEAD_EPOCHS:
             self._rows += max(self._rows * (GROWTH - 1), 1.0)
         self._rows = max(1.0, self._rows)
+
+    def wait(self) -> None:
+        """The next epoch is empty, since others are behind."""
+        self._rows = max(1.0, self._rows * SHRINKAGE)
 
     def end(self, now_ms: float, rows: int, full: bool, watermark: int) -> None:
         """It has been cut with so many rows; ``full``: there is more."""
@@ -102,6 +111,7 @@ class Pace:
 
     def runs_away(self, now_ms: float, watermark: int) -> bool:
         """Is its event time too far from the flow's watermark?"""
+        self._lead = 0.0
         if not self.ahead or not BEGINNING < watermark < FOREVER or not BEGINNING < self._own < FOREVER:
             return False
         if watermark != self._heard:
@@ -110,4 +120,5 @@ class Pace:
         if now_ms - self._moved_ms > STILL_EPOCHS * self._epoch_ms:
             self._behind = behind
         self._behind = behind if self._behind is None else min(self._behind, behind)
-        return behind - self._behind > APART_EPOCHS * self._step
+        self._lead = (behind - self._behind) / self._step if self._step > 0 else 0.0
+        return self._lead > APART_EPOCHS

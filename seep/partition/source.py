@@ -192,13 +192,16 @@ class SourcePartition:
         if self.outputs.size_bytes >= self.desk.settings.buffer_bytes:
             self.desk.count("source_held_by_buffer")
             return
-        self.pace.begin(self.desk.now_ms, waiting)
         epoch = max(self.epoch + 1, self.outputs.highest)
         begins = self.desk.journal.begins if self.node.waits else 0
         with self._failing():
-            if begins == FOREVER or self.pace.runs_away(self.desk.now_ms, self.outputs.watermark):
+            if begins == FOREVER:
+                self._cut(epoch, reads=False)
+            elif self.pace.runs_away(self.desk.now_ms, self.outputs.watermark):
+                self.pace.wait()
                 self._cut(epoch, reads=False)
             else:
+                self.pace.begin(self.desk.now_ms, waiting)
                 self._cut(max(epoch, begins))
 
     def _cut(self, epoch: int, reads: bool = True) -> None:

@@ -91,3 +91,30 @@ def test_it_does_not_wait_for_those_who_stand_still() -> None:
 def test_an_unknown_watermark_is_not_waited_for(unknown: int) -> None:
     racing = Racing()
     assert all(racing.cut(unknown) for _ in range(100))
+
+
+def test_two_that_began_apart_come_to_move_alike() -> None:
+    """Two partitions of one source, of which one reads fifty times as much at first: soon they read about as much, and
+    hardly ever wait for each other."""
+    paces, times, now_ms = [Pace(100, EPOCH_MS), Pace(5_000, EPOCH_MS)], [1, 1], 0.0
+    read: list[list[int]] = []
+    for _ in range(400):
+        now_ms += EPOCH_MS
+        watermark, rows = min(times), []
+        for at, pace in enumerate(paces):
+            if pace.runs_away(now_ms, watermark):
+                pace.wait()
+                rows.append(0)
+            else:
+                # The flow takes 2,000 rows in an interval: beyond that, epochs wait.
+                pace.begin(now_ms, 2 if sum(p.rows for p in paces) > 2_000 else 0)
+                rows.append(pace.rows)
+            times[at] += rows[-1]
+        for pace, taken, time in zip(paces, rows, times, strict=True):
+            pace.end(now_ms, taken, True, time)
+        read.append(rows)
+    late = read[-100:]
+    first, second = (sum(rows[at] for rows in late) for at in (0, 1))
+    assert 0.5 <= first / second <= 2.0
+    assert sum(0 in rows for rows in late) <= 20
+    assert 100 * 1_000 <= first + second
