@@ -15,8 +15,8 @@ ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "MIMALLOC_PURGE_DELAY": "2000",
 }
-"""One processing thread to a slot, and the same iteration order in every process. Arrow keeps memory for two seconds before
-it gives it back: the next epoch wants as much again, and fresh pages took a third of a join's time."""
+"""One processing thread to a slot, and the same iteration order in every process. Arrow keeps memory for two seconds
+before it gives it back: the next epoch wants as much again, and fresh pages took a third of a join's time."""
 
 
 class Process(NamedTuple):
