@@ -21,19 +21,23 @@ from operators.room import grown
 from operators.search import NO_TIMES, Search, seek, seek_text
 from operators.search import Found as Found
 from operators.search import Slots as Slots
+from seep.errors import SeepError
 from seep.model.arrow import BUCKET, DELETED, KEY
 from seep.model.keyform import Rows, column_of, decode, encode
 
 _FIRST_SLOTS = 64
-_PLACES = 4
+_PLACES, _FEWER_PLACES = 4, 2
 """Places in the table for each slot. Many are free, so most searches end at the first: the next one could not be
-foreseen by the processor."""
+foreseen by the processor. From ``_MANY_SLOTS`` on memory counts for more."""
+_MANY_SLOTS = 1 << 22
 _MOVED_AT_ONCE = 4
 """While the table is exchanged for a larger one, so many entries move for each row that is looked up."""
 _ROWS_AT_ONCE = 32_768
 """A batch is searched in stretches whose words stay in the processor's cache."""
 
-_BY_SLOT = ("times", "buckets", "live", "_entries", "_starts", "_lengths", "_dirty", "_saved", "_free", "_waiting")
+_BY_SLOT = ("buckets", "live", "_entries", "_starts", "_lengths", "_stamps", "_dirty", "_saved", "_waiting")
+_MOST_WORDS = 2**32 - 1
+"""Of all keys of one index: where each begins is kept in half a word."""
 
 
 class KeyIndex:
@@ -43,17 +47,18 @@ class KeyIndex:
         self.kinds = list(kinds)
         self.timed = timed
         self.capacity = _FIRST_SLOTS
-        self.times = np.zeros(self.capacity, np.int64)
+        self.times = np.zeros(self.capacity if timed else 0, np.int64)
         self.buckets = np.zeros(self.capacity, np.uint16)
         self.live = np.zeros(self.capacity, np.bool_)
         self._entries = np.zeros(self.capacity, np.uint64)
-        self._starts = np.zeros(self.capacity, np.int64)
-        self._lengths = np.zeros(self.capacity, np.int64)
-        self._stamps = np.full(self.capacity, -1, np.int64)
+        self._starts = np.zeros(self.capacity, np.uint32)
+        self._lengths = np.zeros(self.capacity, np.int32)
+        self._stamps = np.zeros(self.capacity, np.int32)
         self._dirty = np.zeros(self.capacity, np.bool_)
         self._saved = np.zeros(self.capacity, np.bool_)
-        self._free = np.zeros(self.capacity, np.int64)
-        self._table = np.zeros(_PLACES * self.capacity, np.int32)
+        self._free = np.zeros(_FIRST_SLOTS, np.int32)
+        """Slots of entries that are gone; longer when that many have gone."""
+        self._table = _table_for(self.capacity)
         self._left: npt.NDArray[np.int32] | None = None
         """The smaller table before, while entries move out of it; who still waits, and up to which slot nobody does."""
         self._waiting = np.zeros(self.capacity, np.bool_)
@@ -76,7 +81,7 @@ class KeyIndex:
 
     def last_met(self, slots: Slots) -> npt.NDArray[np.int64]:
         """For each of these the number of the last search that found or made it."""
-        return self._stamps[slots]
+        return self._stamps[slots].astype(np.int64)
 
     @property
     def numbers(self) -> int:
@@ -143,6 +148,8 @@ class KeyIndex:
         used, garbage = int(counters[kernel.ARENA]), int(counters[kernel.GARBAGE])
         if used + words <= len(self._arena):
             return
+        if used - garbage + words > _MOST_WORDS:
+            raise SeepError("the keys of one partition take more than 32 GB; scale the operator out")
         if 4 * garbage < used:
             self._arena = grown(self._arena, 2 * (used + words))
         else:
@@ -158,11 +165,11 @@ class KeyIndex:
         table little by little, with the searches to come."""
         self._move_on(self.numbers)
         self.capacity = capacity
-        for name in (*_BY_SLOT, "_stamps"):
+        for name in (*_BY_SLOT, *(("times",) if self.timed else ())):
             setattr(self, name, grown(getattr(self, name), self.capacity))
         self._left, self._moved = self._table, 0
         self._waiting[: self.numbers] = self.live[: self.numbers]
-        self._table = np.zeros(_PLACES * self.capacity, np.int32)
+        self._table = _table_for(self.capacity)
 
     def _move_on(self, slots: int) -> None:
         """So many slots further."""
@@ -180,12 +187,15 @@ class KeyIndex:
         saved = slots[self._saved[slots]]
         if len(saved):
             self._gone.append((self.buckets[saved], self.identities(saved)))
+        freed = int(self._counters[kernel.FREE]) + len(slots)
+        if freed > len(self._free):
+            self._free = grown(self._free, 2 * freed)
         kernel.remove(slots, self._table, self._entries, self._waiting, self._lengths, self._free, self._counters)
         self.live[slots] = False
         self._dirty[slots] = False
 
     def all(self) -> Slots:
-        return np.flatnonzero(self.live).astype(np.int64)
+        return np.flatnonzero(self.live[: self.numbers])
 
     def ordered(self, slots: Slots) -> Slots:
         """By (bucket, time, key bytes): the order in which state is emitted."""
@@ -209,7 +219,7 @@ class KeyIndex:
     def pending(self, full: bool) -> tuple[Slots, npt.NDArray[np.uint16], pa.Array]:
         """What a snapshot must hold now: the entries to write, and the buckets and identities of those gone."""
         gone = [] if full else self._gone  # a scan of one byte an entry is far below the cost of writing the changed
-        written = self.all() if full else np.flatnonzero(self._dirty & self.live).astype(np.int64)
+        written = self.all() if full else np.flatnonzero(self._dirty[: self.numbers])
         self._dirty[written] = False
         self._saved[written] = True
         self._gone = []
@@ -218,7 +228,7 @@ class KeyIndex:
 
     def mostly_changed(self) -> bool:
         """Are half of the entries, or more, to be in the next increment?"""
-        return 2 * int(np.count_nonzero(self._dirty)) >= len(self)
+        return 2 * int(np.count_nonzero(self._dirty[: self.numbers])) >= len(self)
 
     def restore(self, keys: pa.Array) -> Found:
         """The slots of saved entries, made if need be; they count as saved, not as changed."""
@@ -242,6 +252,10 @@ class KeyIndex:
         self._saved[found.touched] = False
         self.remove(found.touched)
         return found.touched
+
+
+def _table_for(capacity: int) -> npt.NDArray[np.int32]:
+    return np.zeros(capacity * (_PLACES if capacity < _MANY_SLOTS else _FEWER_PLACES), np.int32)
 
 
 def state_table(index: KeyIndex, full: bool, values: Any) -> pa.RecordBatch:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Slots = npt.NDArray[np.int64]
 
 NO_TIMES = np.empty(0, np.int64)
+_LAST_STAMP = 2**31 - 1
 _FAR_KEYS = 4_096
 """So many keys, with their table, no longer lie in the nearest cache."""
 
@@ -75,6 +76,9 @@ class Search:
         self._touched, self._fresh = index._scratch
         self._met = 0
         index._counters[kernel.FRESH] = 0
+        if index._stamp == _LAST_STAMP:
+            index._stamps[:] = 0
+            index._stamp = 0
         index._stamp += 1
 
     def add(self, low: int, form: Rows, times: npt.NDArray[np.int64] | None) -> None:
@@ -109,7 +113,7 @@ class Search:
             fresh = self._fresh[made : index._counters[kernel.FRESH]]
             kernel.place(fresh, index._starts, index._lengths, index._arena, index.buckets)
             index.live[fresh] = True
-            index._stamps[fresh] = -1
+            index._stamps[fresh] = 0
             if at < len(slots):
                 index._make_room(words(at))
                 slots[at:][slots[at:] < 0] = -1  # where a search ended is of no use in another table

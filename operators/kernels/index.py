@@ -62,7 +62,8 @@ def insert(
         slot = np.int64(table[at])
         while slot > 0:
             known = np.uint64(slot)
-            if entries[known] == digest and np.uint64(lengths[known]) == length and entry_times[known] == time:
+            same = entries[known] == digest and np.uint64(lengths[known]) == length
+            if same and (not timed or entry_times[known] == time):
                 begin = np.uint64(starts[known])
                 different = np.uint64(0)
                 for word in range(length):
@@ -83,7 +84,8 @@ def insert(
             table[at] = slot
             known = np.uint64(slot)
             entries[known] = digest
-            entry_times[known] = time
+            if timed:
+                entry_times[known] = time
             lengths[known] = length
             starts[known] = used
             begin = np.uint64(used)
@@ -144,7 +146,7 @@ def insert_text(
         slot = np.int64(table[at])
         while slot > 0:
             known = np.uint64(slot)
-            if entries[known] == digest and entry_times[known] == time:
+            if entries[known] == digest and (not timed or entry_times[known] == time):
                 begin = np.uint64(starts[known])
                 # The header says the length: nothing is read behind a shorter key.
                 if arena[begin] == header:
@@ -170,7 +172,8 @@ def insert_text(
             table[at] = slot
             known = np.uint64(slot)
             entries[known] = digest
-            entry_times[known] = time
+            if timed:
+                entry_times[known] = time
             lengths[known] = length
             starts[known] = used
             begin = np.uint64(used)

@@ -83,7 +83,7 @@ def look_up(
             known = np.uint64(slot)
             if entries[known] == digest and np.uint64(lengths[known]) == length:
                 begin = np.uint64(starts[known])
-                different = np.uint64(entry_times[known] ^ time)
+                different = np.uint64(entry_times[known] ^ time) if timed else np.uint64(0)
                 for word in range(length):
                     different |= arena[begin + word] ^ words[start + word]
                 if different == 0:
@@ -140,7 +140,7 @@ def look_up_text(
                 begin = np.uint64(starts[known])
                 # The header says the length: nothing is read behind a shorter key.
                 if arena[begin] == header:
-                    different = np.uint64(entry_times[known] ^ time)
+                    different = np.uint64(entry_times[known] ^ time) if timed else np.uint64(0)
                     for word in range(whole):
                         different |= arena[begin + ONE + word] ^ load_word(address + 8 * np.int64(word))
                     if size & 7:

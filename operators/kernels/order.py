@@ -39,6 +39,7 @@ def by_place(slots: Any, buckets: Any, times: Any, starts: Any, lengths: Any, ar
     """These slots by (bucket, time, key bytes): buckets by counting, each of them by what its keys begin with, which
     lies side by side then, and by the rest where that is equal."""
     rows = slots.shape[0]
+    timed = times.shape[0] > 0
     ends = np.zeros(BUCKETS + 1, np.int64)
     for position in range(rows):
         ends[buckets[slots[position]] + 1] += 1
@@ -52,7 +53,8 @@ def by_place(slots: Any, buckets: Any, times: Any, starts: Any, lengths: Any, ar
         at = ends[bucket]
         ends[bucket] += 1
         placed[at] = slot
-        leading[at, 0] = np.uint64(times[slot]) ^ np.uint64(1 << 63)
+        if timed:
+            leading[at, 0] = np.uint64(times[slot]) ^ np.uint64(1 << 63)
         begin = starts[slot]
         for word in range(min(3, lengths[slot])):
             leading[at, 1 + word] = _swapped(arena[begin + word])

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from seep.errors import Misuse
@@ -210,7 +211,7 @@ def _put(words: Words, cursor: Positions, shape: Column) -> None:
 # --- back to columns ---------------------------------------------------------------------------------------------
 
 
-def decode(words: Words, starts: Positions, kinds: Sequence[pa.DataType]) -> list[pa.Array]:
+def decode(words: Words, starts: npt.NDArray[np.integer[Any]], kinds: Sequence[pa.DataType]) -> list[pa.Array]:
     """The columns of the keys whose words begin at ``starts``; the inverse of `encode`."""
     cursor = starts.astype(np.int64)
     return [_decode_column(words, cursor, kind) for kind in kinds]
