@@ -3,7 +3,11 @@
     rows --by key, or two_choices--> work: sleeps for each row, 4 partitions --by key--> sums: n, total --> out
 
 The rows are not folded before they come to `work`, so all of a hot key's rows go to one worker, or to two. Shares and
-times are what the workers write down themselves; the sums are compared with numpy's.
+times are what the workers write down themselves; the sums are compared with numpy's. Two more workers have the source,
+the sums and the sink: a source that shares its worker with one that sleeps sleeps, too.
+
+`folded` is what pre-aggregation leaves of the skew: of each epoch's rows the senders send one for each key, so the
+busiest of four equal ranges of keys gets this share of what is sent.
 """
 
 from __future__ import annotations
@@ -22,6 +26,9 @@ import pyarrow as pa
 import seep
 from benchmarks.drive import scratch
 from benchmarks.outcome import Options, Outcome, Tell
+from operators.combine import Combiner
+from seep.flow.compile import compile_flow
+from seep.model.ids import BUCKETS
 
 ROWS = 200_000
 KEYS = 10_000
@@ -31,6 +38,8 @@ SEEDS = 5
 ROW_SECONDS = 50e-6
 PATIENCE_SECONDS = 300.0
 GROUPINGS = ("plain", "two_choices")
+EPOCH_ROWS = 4_000
+"""About what four workers that sleep take in an epoch of 50 ms."""
 
 
 def run(options: Options, tell: Tell) -> Outcome:
@@ -42,6 +51,8 @@ def run(options: Options, tell: Tell) -> Outcome:
             tell(f"{name}, seed {number + 1} of {len(seeds)}", (number + at / len(GROUPINGS)) / len(seeds))
             found[name].append(_Run(name, Zipf(seed), rows, options.on))
     share = {name: round(median(one.busiest_share for one in runs), 4) for name, runs in found.items()}
+    folded = [_folded(Zipf(seed), rows) for seed in seeds]
+    share["folded"] = round(median(busiest for busiest, _ in folded), 4)
     speed = {name: round(median(one.rows_per_second for one in runs)) for name, runs in found.items()}
     return Outcome(
         "skew",
@@ -60,6 +71,7 @@ def run(options: Options, tell: Tell) -> Outcome:
             "busiest_share": share,
             "rows_per_second": speed,
             "speedup_ratio": round(speed["two_choices"] / speed["plain"], 3),
+            "sent_ratio": round(median(sent for _, sent in folded), 4),
         },
         {f"{name} busiest_share": [one.busiest_share for one in runs] for name, runs in found.items()},
     )
@@ -121,7 +133,7 @@ class _Run:
         with scratch() as home:
             notes = home / "notes"
             notes.mkdir()
-            job = seep.start(_flow(grouping, load, rows, Slow(notes)), on=on, workers=WORKERS)
+            job = seep.start(_flow(grouping, load, rows, Slow(notes)), on=on, workers=WORKERS + 2)
             try:
                 result = job.wait(PATIENCE_SECONDS)["out"]
             finally:
@@ -141,6 +153,20 @@ def _flow(grouping: str, load: Zipf, rows: int, slow: Slow) -> seep.Flow:
     worked = sent.named("work").scale(start=WORKERS).map_batch(slow)
     worked.key_by("key").aggregate("close", n=seep.count(), total=seep.total("value")).named("sums").collect("out")
     return flow
+
+
+def _folded(load: Zipf, rows: int) -> tuple[float, float]:
+    """What the busiest of four partitions gets of the rows that are sent when the senders fold them; and how many of
+    all rows these are."""
+    flow = seep.Flow("skew-folded")
+    stream = flow.source("rows", seep.GeneratorSource(fn_batch=load.rows, rows=rows))
+    stream.key_by("key").aggregate("close", n=seep.count(), total=seep.total("value")).named("sums").collect("out")
+    sender = Combiner(compile_flow(flow).nodes["sums"].make.combine)
+    taken = np.zeros(WORKERS, np.int64)
+    for first in range(0, rows, EPOCH_ROWS):
+        buckets = sender.fold(load.rows(first, min(EPOCH_ROWS, rows - first))).buckets
+        taken += np.bincount(buckets // (BUCKETS // WORKERS), minlength=WORKERS)
+    return float(taken.max() / taken.sum()), float(taken.sum() / rows)
 
 
 def _key(row: Any) -> int:
