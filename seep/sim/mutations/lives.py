@@ -97,14 +97,6 @@ LIVES = (
         scenario="first-checkpoint-older-than-the-base",
     ),
     Mutant(
-        "named-is-as-good-as-seen",
-        "nothing starts from a checkpoint that a restored one only names: it may be gone",
-        SAVER,
-        "        seen = (point for point in reversed(self.durable) if point.version != self.unseen)",
-        "        seen = reversed(self.durable)",
-        scenario="merge-at-a-checkpoint-known-by-name-only",
-    ),
-    Mutant(
         "digest-of-what-was-truncated",
         "what a source announces of the epoch before its log begins is compared with nothing",
         SOURCE,

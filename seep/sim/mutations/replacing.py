@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from seep.sim.mutations.patch import Mutant
 
+SAVER = "seep.partition.saver"
 SINK = "seep.partition.sink"
 OPERATOR = "seep.partition.operator"
 INPUTS = "seep.partition.inputs"
@@ -14,6 +15,14 @@ CONTROLLER = "seep.control.controller"
 STEPS = "seep.control.steps"
 
 REPLACE = (
+    Mutant(
+        "named-is-as-good-as-seen",
+        "nothing starts from a checkpoint that a restored one only names: it may be gone",
+        SAVER,
+        "        seen = (point for point in reversed(self.durable) if point.version != self.unseen)",
+        "        seen = reversed(self.durable)",
+        scenario="merge-at-a-checkpoint-known-by-name-only",
+    ),
     Mutant(
         "pin-not-trimmed-for",
         "upstream is not trimmed past a checkpoint that a pending Replace starts from",
