@@ -38,9 +38,8 @@ def run(options: Options, tell: Tell) -> Outcome:
     plan = compile_flow(_flow()).nodes["sums"].make
     logic = plan()
     rng = np.random.default_rng(options.seed)
-    _take(
-        Combiner(plan.combine), logic, np.arange(-1_000, 0), 1
-    )  # code and buffers are there before anything is weighed
+    # Code and buffers are there before anything is weighed.
+    _take(Combiner(plan.combine), logic, np.arange(-1_000, 0), 1)
     numbers = rng.permutation(keys).astype(np.int64)
     before = _resident_bytes()
     right = True

@@ -150,12 +150,12 @@ class KeyIndex:
             return
         if used - garbage + words > _MOST_WORDS:
             raise SeepError("the keys of one partition take more than 32 GB; scale the operator out")
-        if 4 * garbage < used:
-            self._arena = grown(self._arena, 2 * (used + words))
+        if 4 * garbage < used and used + words <= _MOST_WORDS:
+            self._arena = grown(self._arena, min(2 * (used + words), _MOST_WORDS))
         else:
             live = np.flatnonzero(self.live)
             needed = used - garbage + words
-            arena = np.zeros(max(2 * needed, 4 * _FIRST_SLOTS), np.uint64)
+            arena = np.zeros(min(max(2 * needed, 4 * _FIRST_SLOTS), _MOST_WORDS), np.uint64)
             counters[kernel.ARENA] = kernel.move_words(live, self._starts, self._lengths, self._arena, arena)
             counters[kernel.GARBAGE] = 0
             self._arena = arena

@@ -40,8 +40,8 @@ def insert(
     """Give each row that has none its slot (but for the late and the broken), from row ``first`` on.
 
     Answers the row at which there was no room (or the end). A key may be missing in several rows: only the first of
-    them enters it. Written out, not put together from functions: arrays are counted in and out of each call, which
-    costs many times the work itself."""
+    them enters it. Written out, not put together from functions: a call for each key, with all these arrays, took more
+    than twice as long."""
     mask = np.uint64(table.shape[0] - 1)
     timed = times.shape[0] > 0
     rows = slots.shape[0]

@@ -37,7 +37,8 @@ def _longer_before(left: int, right: int, starts: Any, lengths: Any, arena: Word
 @compiled
 def by_place(slots: Any, buckets: Any, times: Any, starts: Any, lengths: Any, arena: Words) -> Any:
     """These slots by (bucket, time, key bytes): buckets by counting, each of them by what its keys begin with, which
-    lies side by side then, and by the rest where that is equal."""
+    lies side by side then, and by the rest where that is equal. The comparison is written out where it is wanted: as a
+    function with all these arrays it costs more than the rest."""
     rows = slots.shape[0]
     timed = times.shape[0] > 0
     ends = np.zeros(BUCKETS + 1, np.int64)

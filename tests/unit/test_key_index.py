@@ -12,6 +12,7 @@ from operators.identities import identity_rows
 from operators.index import KeyIndex
 from operators.kernels.lookup import look_up_text
 from operators.search import NO_TIMES, _text, seek_text_far
+from seep.errors import SeepError
 from seep.model.keyform import column_of, encode
 from seep.model.keyspace import hash_columns, to_buckets
 
@@ -117,3 +118,27 @@ def test_a_large_index_finds_what_a_small_one_does(timed: bool) -> None:
     place = (index._arena, index._entries, index._starts, index.times)
     assert look_up_text(*_text(shape, given), index._table, *place, near) == missing == int((wanted < 0).sum())
     assert np.maximum(far, -1).tolist() == near.tolist() == wanted.tolist()
+
+
+def test_keys_never_lie_where_no_start_can_point_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Near the limit what is garbage goes first; only when the keys themselves are too many is that an error."""
+    monkeypatch.setattr("operators.index._MOST_WORDS", 4_000)
+    index = KeyIndex([pa.int64()], timed=False)
+    held = index.find([pa.array(range(1_000))], 1_000).slots
+    for turn in range(1, 30):
+        gone, held = held[:300], held[300:]
+        index.remove(gone)
+        fresh = range(10_000 * turn, 10_000 * turn + 300)
+        held = np.concatenate([held, index.find([pa.array(fresh)], 300).slots])
+        assert len(index._arena) <= 4_000
+        assert index.keys(held[-300:])[0].to_pylist() == list(fresh)
+    with pytest.raises(SeepError, match="scale the operator out"):
+        index.find([pa.array(range(10**6, 10**6 + 2_000))], 2_000)
+
+
+def test_searches_are_counted_anew_after_the_last_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("operators.search._LAST_STAMP", 3)
+    index = KeyIndex([pa.int64()], timed=False)
+    for _ in range(10):
+        found = index.find([pa.array([5, 6, 5])], 3)
+        assert found.touched.tolist() == found.slots[:2].tolist()
