@@ -121,7 +121,7 @@ class OperatorPartition:
         for chain in chains:
             for checkpoint in chain:
                 if checkpoint.state is not None:
-                    self.logic.load(checkpoint.state.part(self.entry.key_range))
+                    self.logic.load(checkpoint.state)
             newest = chain[-1]
             self.saver.began(age_ms=self.desk.wall_ms - newest.now_ms)
             self.epoch = newest.epoch

@@ -9,6 +9,7 @@ from seep.sim.directed import (
     calm,
     copies,
     emptied,
+    ended,
     gone,
     idle,
     links,
@@ -21,7 +22,7 @@ from seep.sim.directed import (
 from seep.sim.directed.registry import SCENARIOS
 from seep.sim.oracle import Violation
 
-FILES = (calm, links, busy, zombies, gone, lives, bases, copies, outages, emptied, idle, loads, tables)
+FILES = (calm, links, busy, zombies, gone, lives, bases, copies, outages, emptied, ended, idle, loads, tables)
 
 
 def run_scenario(name: str) -> str:

@@ -210,6 +210,7 @@ TAKING = (
         OUTPUTS,
         "        cursor = Cursor(message, max(buffer.first, buffer.after(message.after) - 1))",
         "        cursor = Cursor(message, max(buffer.first, buffer.after(message.after)))",
+        scenario="restored-after-a-source-ended",
     ),
     Mutant(
         "credit-ignored",

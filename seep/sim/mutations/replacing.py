@@ -13,6 +13,8 @@ SOURCE = "seep.partition.source"
 PLANNER = "seep.control.planner"
 CONTROLLER = "seep.control.controller"
 STEPS = "seep.control.steps"
+LOADER = "seep.partition.loader"
+COPIES = "seep.partition.copies"
 
 REPLACE = (
     Mutant(
@@ -50,9 +52,16 @@ REPLACE = (
     Mutant(
         "whole-state-to-each-part",
         "a new partition takes of the base only what is in its key range",
-        OPERATOR,
-        "                    self.logic.load(checkpoint.state.part(self.entry.key_range))",
-        "                    self.logic.load(checkpoint.state)",
+        LOADER,
+        "        self._load(partition, version, self.me.key_range, then, call)",
+        "        self._load(partition, version, None, then, call)",
+    ),
+    Mutant(
+        "whole-copy-to-each-part",
+        "who holds a copy gives of it only what is in the asker's key range",
+        COPIES,
+        "            chain = tuple(checkpoint.part(message.part) for checkpoint in chain)",
+        "            chain = tuple(chain)",
     ),
     Mutant(
         "commit-before-restore",
