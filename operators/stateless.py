@@ -109,6 +109,28 @@ class Keep:
         return keep_where(batch, lambda part: mask_of(part.record, self.predicate), self.on_error, site)
 
 
+@dataclass(frozen=True)
+class Try:
+    """Refuses rows on which one of these expressions raises; the others pass as they are."""
+
+    name: str
+    expressions: tuple[pl.Expr, ...]
+    schema: pa.Schema
+    on_error: str
+
+    @property
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        return {"out": self.schema, "errors": DEAD_LETTERS}
+
+    def run(self, batch: ArrowBatch, site: Site) -> dict[str, ArrowBatch]:
+        parts, failures = halving(batch, self._tried, self.on_error, site.operator)
+        return finish(batch, parts, failures, self.on_error, site)
+
+    def _tried(self, batch: ArrowBatch) -> ArrowBatch:
+        frame_of(batch.record).select(one.alias(str(at)) for at, one in enumerate(self.expressions))
+        return batch
+
+
 def mask_of(record: pa.RecordBatch, predicate: pl.Expr) -> npt.NDArray[np.bool_]:
     series = frame_of(record).with_columns(predicate.alias("__mask")).get_column("__mask")
     return series.fill_null(False).to_numpy().astype(np.bool_)
@@ -121,6 +143,7 @@ class Split:
     name: str
     conditions: tuple[tuple[str, pl.Expr], ...]
     schema: pa.Schema
+    on_error: str = "dead_letter"
 
     @property
     def schemas(self) -> Mapping[str, pa.Schema]:
@@ -140,8 +163,8 @@ class Split:
                 found["rest"] = keep_rows(part, free)
             return found
 
-        parts, failures = halving(batch, work, "dead_letter", site.operator)
-        outputs = finish(batch, [], failures, "dead_letter", site)
+        parts, failures = halving(batch, work, self.on_error, site.operator)
+        outputs = finish(batch, [], failures, self.on_error, site)
         for name in self.schemas:
             pieces = [part[name] for part in parts if name in part]
             if pieces:

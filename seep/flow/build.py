@@ -10,7 +10,8 @@ from operators.step import DEAD_LETTERS
 from seep.errors import Misuse
 from seep.flow.logical import After, Merge, Stage, Tap, Vertex
 from seep.flow.place import at_place, place
-from seep.flow.stream import Stream, event_time_of, time_settings
+from seep.flow.stream import Stream
+from seep.flow.timed import event_time_of, time_settings
 from seep.model.duration import microseconds, positive_microseconds
 from seep.model.settings import Settings
 

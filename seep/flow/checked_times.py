@@ -12,7 +12,7 @@ from operators.as_of import AsOfLookup
 from operators.dedupe import Dedupe
 from operators.join import IntervalJoin
 from operators.rowwise import KeepRows
-from operators.stateless import AddTime, EventTime, Keep, Project, Split
+from operators.stateless import AddTime, EventTime, Keep, Project, Split, Try
 from operators.table_lookup import TableLookup
 from operators.window_join import WindowJoin
 from operators.window_top import WindowTop
@@ -37,7 +37,7 @@ def never_null(chain: Chain, columns: frozenset[str]) -> bool:
             case AddTime() if step.schema.names[-1] in columns:
                 parts = {step.column, *(column for column, _, _ in step.others)}
                 columns = columns - {step.schema.names[-1]} | parts
-            case EventTime() | AddTime() | Keep() | KeepRows() | Split():
+            case EventTime() | AddTime() | Keep() | KeepRows() | Split() | Try():
                 if after.output == "errors":
                     return False
             case _:

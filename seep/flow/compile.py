@@ -63,7 +63,7 @@ def compile_flow(flow: Flow) -> Graph:
             plans[vertex],
             ports[vertex],
             groupings[vertex],
-            tails_of(names[vertex], ends[vertex], steps),
+            tails_of(names, vertex, ends[vertex], steps),
         )
         for vertex in inputs
     }
@@ -92,17 +92,22 @@ def name_vertices(flow: Flow) -> dict[Vertex, str]:
     return names
 
 
-def tails_of(name: str, ends: Iterable[tuple[Chain, Route]], steps: Mapping[Stage, Step]) -> Tails:
+def tails_of(
+    names: Mapping[Vertex, str], vertex: Vertex, ends: Iterable[tuple[Chain, Route]], steps: Mapping[Stage, Step]
+) -> Tails:
     """The tree of steps behind a node: chains with a common beginning share it. ``steps``: in place of some stages'
     own."""
     by_output: dict[str, list[tuple[tuple[After, ...], Route]]] = {}
     for way, route in ends:
         by_output.setdefault(way.tap.output, []).append((way.stages, route))
-    return {output: _branches(name, rest, steps) for output, rest in by_output.items()}
+    return {output: _branches(names, vertex, rest, steps) for output, rest in by_output.items()}
 
 
 def _branches(
-    name: str, rest: list[tuple[tuple[After, ...], Route]], steps: Mapping[Stage, Step]
+    names: Mapping[Vertex, str],
+    vertex: Vertex,
+    rest: list[tuple[tuple[After, ...], Route]],
+    steps: Mapping[Stage, Step],
 ) -> tuple[Tail | Route, ...]:
     found: list[Tail | Route] = [route for stages, route in rest if not stages]
     by_stage: dict[Any, list[tuple[tuple[After, ...], Route]]] = {}
@@ -113,8 +118,8 @@ def _branches(
         after: dict[str, list[tuple[tuple[After, ...], Route]]] = {}
         for stages, route in group:
             after.setdefault(stages[0].output, []).append((stages[1:], route))
-        label = stage.name or (name if stage.verb == "source" else f"{name}.{stage.verb}")
-        behind = {output: _branches(name, more, steps) for output, more in after.items()}
+        label = stage.name or (f"{names[vertex]}.{stage.verb}" if stage.owner is None else names[stage.owner])
+        behind = {output: _branches(names, vertex, more, steps) for output, more in after.items()}
         found.append(Tail(label, steps.get(stage, stage.step), behind))
     return tuple(found)
 

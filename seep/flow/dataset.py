@@ -11,7 +11,7 @@ import pyarrow as pa
 from operators.stateless import Project
 from operators.step import DEAD_LETTERS, ON_ERROR, Step
 from seep.errors import Misuse
-from seep.flow.logical import After, Input, Lineage, Stage, Tap, Time, Vertex
+from seep.flow.logical import After, Input, Lineage, Merge, Stage, Tap, Time, Vertex
 from seep.flow.place import at_place, place
 
 if TYPE_CHECKING:
@@ -110,6 +110,10 @@ class Dataset:
         from seep.flow.stream import Stream
 
         maker = self._maker()
+        if isinstance(maker, Vertex) and maker.guard is not None and output == "errors":
+            refused = After(maker.guard, output)
+            lineage = Merge((Tap(maker, output), refused)) if output in maker.outputs else refused
+            return Stream(self.flow, lineage, schema or DEAD_LETTERS)
         if isinstance(maker, Vertex) and output in maker.outputs:
             side = Stream(self.flow, Tap(maker, output), schema or maker.outputs[output])
             return side.drop(TIME) if TIME in side.schema.names else side

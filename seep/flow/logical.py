@@ -61,6 +61,8 @@ class Vertex:
     minimum: int = 1
     maximum: int = 16
     settings: dict[str, Any] = field(default_factory=dict)
+    guard: Stage | None = None
+    """Where rows that its expressions fail on are refused, before they come in."""
 
 
 @dataclass(eq=False)

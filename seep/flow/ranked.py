@@ -34,13 +34,12 @@ def named(head: Any, arguments: dict[str, Any], name: str, ports: tuple[int, ...
     return head(**arguments, name=name)
 
 
-def top(stream: Stream, n: int, by: Any, descending: bool, ties: str) -> Any:
+def top(stream: Stream, n: int, by: tuple[Any, ...], descending: bool, ties: str) -> Any:
     from seep.flow.stream import Stream
     from seep.flow.table import Table
 
     keys = key_of(stream, "top")
-    given = tuple(by) if isinstance(by, list | tuple) else (by,)
-    check_ranking(stream.schema, n, given, descending, ties)
+    check_ranking(stream.schema, n, by, descending, ties)
     windows = windows_of(stream)
     primary = PLACE if ties == "rank" else RANK
     for name in (RANK,) if windows else (RANK, primary, CHANGE):
@@ -50,7 +49,7 @@ def top(stream: Stream, n: int, by: Any, descending: bool, ties: str) -> Any:
         "keys": keys,
         "schema": stream.schema,
         "n": n,
-        "by": given,
+        "by": by,
         "descending": descending,
         "ties": ties,
     }

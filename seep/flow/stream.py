@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -14,18 +15,19 @@ from operators.apply import Operator
 from operators.batch_operator import BatchOperator
 from operators.expressions import condition, project, refuse_neighbours
 from operators.rowwise import FlatMapRows, KeepRows, MapRows
-from operators.stateless import UNITS_US, AddTime, EventTime, Keep, MapBatch, Project, Split
+from operators.stateless import AddTime, EventTime, Keep, MapBatch, Project, Split
 from operators.step import DEAD_LETTERS
 from seep.errors import Misuse
 from seep.flow import grouped, joined, keyed, ranked, table_joins, tabled, windowed
 from seep.flow.broadcasting import Broadcast
 from seep.flow.dataset import TIME, Dataset, expressions_of, known_columns, known_on_error
 from seep.flow.grouping import Local, Shuffle, ToOne
+from seep.flow.guarded import guarded
 from seep.flow.hints import item_schema, row_schema
-from seep.flow.logical import After, Lineage, Merge, Stage, Tap, Time, has_union
+from seep.flow.logical import After, Lineage, Merge, Stage, Tap, has_union
 from seep.flow.place import at_place
+from seep.flow.timed import event_time_of, time_settings
 from seep.flow.windows import Every, Tumbling, Window
-from seep.model.duration import microseconds, positive_microseconds
 from seep.model.keyspace import check_keys
 from seep.model.schema import TIMESTAMP, physical, schema_of
 
@@ -137,13 +139,14 @@ class Stream(Dataset):
             parts = tuple(stream.lineage for stream in (self, *others))
             return Stream(self.flow, Merge(parts), self.schema, None, time)
 
-    def split(self, **conditions: pl.Expr) -> Splits:
+    def split(self, on_error: str = "dead_letter", **conditions: pl.Expr) -> Splits:
         """``split(a=.., b=..)`` gives ``.a``, ``.b`` and ``.rest``; the first condition that holds wins."""
         with at_place("split"):
+            known_on_error(on_error)
             if not conditions or {"rest", "errors", "out"} & set(conditions):
                 raise Misuse("name at least one part, none of them 'rest', 'errors' or 'out'")
             checked = tuple((name, condition(self.schema, given)) for name, given in conditions.items())
-            stage = self._stage("split", Split("split", checked, self.schema)).stage
+            stage = self._stage("split", Split("split", checked, self.schema, on_error)).stage
             return Splits(
                 {
                     name: Stream(self.flow, After(stage, name), self.schema, self.keys, self.time)
@@ -217,10 +220,12 @@ class Stream(Dataset):
 
     # --- keyed -----------------------------------------------------------------------------------------------------
 
-    def aggregate(self, emit: str = "update", **aggregates: Spec) -> Any:
+    def aggregate(self, emit: str = "update", on_error: str = "dead_letter", **aggregates: Spec) -> Any:
         """Running aggregates by key: a Table; ``emit="close"``: a Stream, once, at the end of input."""
         with at_place("aggregate"):
-            return windowed.aggregate(self, emit, self._aggregates(aggregates))
+            given = self._aggregates(aggregates)
+            build = partial(windowed.aggregate, emit=emit, aggregates=given)
+            return guarded(self, "aggregate", _computed(given), on_error, build)
 
     def window(
         self,
@@ -228,12 +233,15 @@ class Stream(Dataset):
         *,
         emit: str | Every = "close",
         names: tuple[str, str] = ("window_start", "window_end"),
+        on_error: str = "dead_letter",
         **aggregates: Spec,
     ) -> Any:
         """Aggregates by key and window: a Stream of closed windows; ``emit="update"`` or ``every("1s")``: a Table of
         all of them, which changes with every epoch, or at most each second."""
         with at_place("window"):
-            return windowed.window(self, window, emit, names, self._aggregates(aggregates))
+            given = self._aggregates(aggregates)
+            build = partial(windowed.window, window=window, emit=emit, names=names, aggregates=given)
+            return guarded(self, "window", _computed(given), on_error, build)
 
     def join(
         self,
@@ -252,13 +260,19 @@ class Stream(Dataset):
             self._same_flow(other)
             return joined.join(self, other, within, window, how, suffix)
 
-    def table(self, deleted: pl.Expr | None = None, history: str | timedelta | None = None) -> Table:
+    def table(
+        self,
+        deleted: pl.Expr | None = None,
+        history: str | timedelta | None = None,
+        on_error: str = "dead_letter",
+    ) -> Table:
         """The latest row of each key; a row for which `deleted` holds deletes its key. With a ``history`` the latest by
         event time, and earlier versions are known so far behind the watermark: `join_table(as_of=True)` needs them."""
         with at_place("table"):
             if deleted is not None:
                 condition(self.schema, deleted)
-            return tabled.table(self, deleted, history)
+            build = partial(tabled.table, deleted=deleted, history=history)
+            return guarded(self, "table", () if deleted is None else (deleted,), on_error, build)
 
     def join_table(self, table: Table | Broadcast, how: str = "inner", as_of: bool = False) -> Stream:
         """Each row with the row that the Table has for its key; ``how="left"`` keeps rows that find none.
@@ -268,10 +282,12 @@ class Stream(Dataset):
             self._same_flow(table_joins.table_of(table, "join_table", (Broadcast,)))
             return (table_joins.join_as_of if as_of else table_joins.join_table)(self, table, how)
 
-    def top(self, n: int, by: Any, descending: bool = True, ties: str = "number") -> Any:
+    def top(self, n: int, by: Any, descending: bool = True, ties: str = "number", on_error: str = "dead_letter") -> Any:
         """The best rows of each key, with their `rank` from 1: of each closed window, a Stream; else a Table."""
         with at_place("top"):
-            return ranked.top(self, n, by, descending, ties)
+            given = tuple(by) if isinstance(by, list | tuple) else (by,)
+            build = partial(ranked.top, n=n, by=given, descending=descending, ties=ties)
+            return guarded(self, "top", (one for one in given if isinstance(one, pl.Expr)), on_error, build)
 
     def dedupe(self, *columns: str, ttl: str | timedelta | None = None) -> Stream:
         """The first row for each combination of these columns (none: of the key); after `ttl` it is forgotten."""
@@ -329,6 +345,10 @@ class Stream(Dataset):
         return Stream(self.flow, self._stage("time", step), schema, self.keys, time), TIME
 
 
+def _computed(aggregates: dict[str, Spec]) -> Iterable[pl.Expr]:
+    return (one for name, spec in aggregates.items() for one in spec.expressions(name).values())
+
+
 class Routed(Stream):
     """What `route` gives: its dead letters are those of the function."""
 
@@ -349,29 +369,6 @@ class Applied(Stream):
         """A side output declared with ``outs=``."""
         with at_place("out"):
             return self._side(name, None)
-
-
-def event_time_of(schema: pa.Schema, given: str | tuple[str, str]) -> Time:
-    column, unit = given if isinstance(given, tuple) else (given, "us")
-    known_columns(schema, (column,))
-    kind = schema.field(column).type
-    if unit not in UNITS_US:
-        raise Misuse(f"unit {unit!r} of {column!r}; choose one of {', '.join(UNITS_US)}")
-    if isinstance(given, tuple):
-        if not pa.types.is_integer(kind):
-            raise Misuse(f"{column!r} is a {kind}; a unit belongs to an integer column")
-    elif not pa.types.is_timestamp(kind):
-        raise Misuse(f"{column!r} is a {kind}, not a timestamp; for an integer give its unit: ({column!r}, 'ms')")
-    return Time(column, unit)
-
-
-def time_settings(time: Time, lateness: str | timedelta, idle: str | timedelta | None) -> dict[str, Any]:
-    """What a source is told of its event time."""
-    if microseconds(lateness) < 0:
-        raise Misuse(f"lateness={lateness!r} is less than zero: every row would be late; give '0s' or more")
-    # Rounded up: nothing is idle before its time.
-    idle_ms = None if idle is None else -(-positive_microseconds(idle) // 1000)
-    return {"time": time, "lateness_us": microseconds(lateness), "idle_ms": idle_ms}
 
 
 def dropping(schema: pa.Schema, columns: tuple[str, ...]) -> Project:

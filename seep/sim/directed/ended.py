@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from seep.partition.source import SourcePartition
 from seep.sim.directed.registry import demand, scenario
 from seep.sim.light import LightIntake, Supply
 from seep.sim.stage import Stage, chain
@@ -21,8 +22,10 @@ def restored_after_a_source_ended() -> None:
     def done() -> bool:
         if any(stage.find(name) is None for name in ("s/1", "a/0")):
             return False
-        receiver, buffer = stage.operator("a/0"), stage.partition("s/1").outputs.buffers["s>a"]
-        return stage.partition("s/1").ended and bool(buffer.entries) and receiver.epoch > buffer.newest.epoch + 2
+        source = stage.partition("s/1")
+        assert isinstance(source, SourcePartition)
+        buffer = source.outputs.buffers["s>a"]
+        return source.ended and bool(buffer.entries) and stage.operator("a/0").epoch > buffer.newest.epoch + 2
 
     def crash() -> None:
         stage.crash("a/0")
