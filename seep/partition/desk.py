@@ -43,6 +43,8 @@ class Desk:
         """Messages between partitions of this worker: references, no wire."""
         self.changed = False
         """Something happened that the controller waits for: report now."""
+        self.perform: Callable[[list[Effect]], None] | None = None
+        """Set by a host that can perform effects while the machine is still at work."""
         self.spill: Callable[[Batch], Batch] | None = None
         """Set by a host with a disk: the same batch, no longer in memory."""
         self.lost = False
@@ -58,6 +60,12 @@ class Desk:
             self.local.append(message)
         elif to:
             self.effects.append(Send(to, message))
+
+    def hand_over(self) -> None:
+        """Long work comes: others need not wait for what is decided already."""
+        if self.perform is not None and self.effects:
+            effects, self.effects = self.effects, []
+            self.perform(effects)
 
     def call(self, owner: object, make: Callable[[int], Effect], then: Continuation) -> None:
         self._token += 1

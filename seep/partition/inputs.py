@@ -89,6 +89,8 @@ class Inputs:
         self.highest = 0
         self.watermark = BEGINNING
         """The lowest of this partition and of those behind it."""
+        self.rows = 0
+        """Taken since it began here."""
         self.number = 0
         self.digests: dict[tuple[str, PartitionId], dict[int, int]] = {}
         """What each sender announced for epochs not yet durable here: a replay must announce the same."""
@@ -286,6 +288,7 @@ class Inputs:
             elif not current.ended:
                 active = True
                 watermark = min(watermark, channel.edge.watermark(current.watermark))
+        self.rows += sum(batch.weight for _, batch in batches)
         self.move(epoch)
         if idle and not active:
             return Taken(batches, now_ms, BEGINNING, ended, True)
@@ -310,9 +313,8 @@ class Inputs:
     def _credit(self, channel: Channel) -> None:
         if channel.subscription is not None:
             sender = channel.sender
-            credit = Credit(
-                channel.subscription, sender.partition, channel.edge.name, self.taken, self.highest, self.watermark
-            )
+            said = (self.taken, self.highest, self.watermark, self.rows)
+            credit = Credit(channel.subscription, sender.partition, channel.edge.name, *said)
             self.desk.send(sender.worker, credit)
 
     def trim(self, upto: int) -> None:

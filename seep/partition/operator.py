@@ -233,6 +233,7 @@ class OperatorPartition:
         self.load.add(epoch - self.epoch, (batch for port, batch in batches if port not in self.broadcast))
         for _, batch in batches:
             self.counts["rows_in"] += batch.weight
+        self.desk.hand_over()
         try:
             outputs = self.logic.take(moment, batches)
         except SeepError as error:

@@ -29,6 +29,7 @@ class Cursor:
         "open_bytes",
         "opened",
         "position",
+        "rows",
         "sequence",
         "subscription",
         "taken",
@@ -43,6 +44,7 @@ class Cursor:
         self.after = message.after
         self.taken = message.after
         self.watermark = FOREVER
+        self.rows = 0
         self.position = position
         self.sequence = 0
         self.opened: deque[tuple[int, int]] = deque()
@@ -153,6 +155,7 @@ class Outputs:
         cursor = self.cursors[message.edge].get(message.subscription.receiver)
         if cursor is not None and cursor.subscription == message.subscription:
             cursor.watermark = message.watermark
+            cursor.rows = message.rows
             cursor.settle(message.taken)
             self._pump(message.edge, cursor)
 
@@ -221,6 +224,11 @@ class Outputs:
         """The lowest that any receiver, or one behind it, has said (FOREVER: none has)."""
         said = (cursor.watermark for cursors in self.cursors.values() for cursor in cursors.values())
         return min(said, default=FOREVER)
+
+    @property
+    def rows(self) -> int:
+        """Those that receivers have taken, from all their senders."""
+        return sum(cursor.rows for cursors in self.cursors.values() for cursor in cursors.values())
 
     @property
     def waiting(self) -> int:

@@ -2,16 +2,18 @@
 
 **Rows of an epoch.** An epoch should be about as much work as its interval is long: larger ones make results late, wait
 in memory by the dozen and hold back checkpoints; smaller ones cost more for each row. How fast the flow is, the source
-cannot know, but it sees it: when few of its epochs wait and the next cut is in time, the next one may be larger; when a
-cut comes late, because the worker was busy or too many epochs waited, it is smaller. But only if it is the rows that
-take the time: that is estimated from how the time between cuts has followed their number. On a busy machine an epoch
+cannot know, but it sees it: when a cut is in time, the next epoch may be larger; when cuts come late, because the
+worker was busy or too many epochs waited, it is smaller. But only if it is the rows that take the time: that is
+estimated from how the time between cuts has followed the rows that receivers took in it. On a busy machine an epoch
 takes its time however few rows it has; with fewer of them less would get done, and nothing would be sooner.
 
 **Event time.** Partitions of sources that read a backlog at different speeds drift apart, and whatever joins or windows
-them must remember all that lies between the fastest and the slowest. So one whose event time runs away from the flow's
-watermark, which credits carry, gives empty epochs until the others have followed, and reads less from then on: all are
-to move through event time alike, in epochs of one size. Only a growing distance counts: an operator may hold the
-watermark back by design. When the others do not move at all, it reads on: they may be silent.
+them must remember all that lies between the fastest and the slowest. So one whose event time gets ahead of the flow's
+watermark, which credits carry, by more than what is on its way, reads a share of what it might: the less, the further
+ahead it is, in the end nothing, until the others have followed. Only a growing distance counts: an operator may hold
+the watermark back by design. When the others do not move at all, it reads on: they may be silent. The share depends on
+where they are, not on how it came to that: if every cut ahead of the others made the next one smaller, it would swing
+between far too much and far too little, since a source hears of the others only some epochs later.
 
 A source that is not ahead of the flow reads all there is, and none of this matters to it.
 """
@@ -22,36 +24,41 @@ from seep.model.ids import BEGINNING, FOREVER
 
 AHEAD_EPOCHS = 3
 """Epochs cut and not yet taken by a receiver, beyond which a source that has more to give waits."""
-GROWTH, SHRINKAGE, COLLAPSE = 1.25, 0.85, 0.6
-IN_TIME, VERY_LATE = 0.75, 0.25
-"""The interval, as a share of the time that passed between two cuts."""
-_RECENT = 0.95
-APART_EPOCHS = 8
-"""How far, in epochs of its own, a source may run away from the watermark."""
-LEAD_EPOCHS = 2
-"""One that is further ahead than this reads no more than it does."""
+GROWTH, CREEP, DECAY, AT_ONCE = 1.25, 1.05, 0.95, 1.5
+IN_TIME, LONGEST = 0.6, 4
+"""A cut is in time if the interval is at least this share of what passed; one after so many intervals is much too late,
+whatever the reason."""
+_RECENT, _SMOOTH, _HARDLY = 0.95, 0.3, 0.01
+LEAD_EPOCHS, APART_EPOCHS = 3.0, 8.0
+"""How far ahead of the watermark, in steps of the flow beyond those that wait, a source reads all it might; from where
+on nothing."""
 STILL_EPOCHS = 20
 """After so many intervals a watermark that has not moved is not waited for."""
 
 
 class Line:
-    """The straight line through points of which the recent ones count most."""
+    """The straight line through points of which the recent ones count most, and errors as a share of y: one that took
+    ten times as long as the others for a reason of its own counts little."""
 
     def __init__(self) -> None:
         self._weight = self._x = self._y = self._xx = self._xy = 0.0
 
     def add(self, x: float, y: float) -> None:
-        self._weight = _RECENT * self._weight + 1
-        self._x += (x - self._x) / self._weight
-        self._y += (y - self._y) / self._weight
-        self._xx += (x * x - self._xx) / self._weight
-        self._xy += (x * y - self._xy) / self._weight
+        self._weight = _RECENT * self._weight + 1 / y**2
+        share = 1 / y**2 / self._weight
+        self._x += (x - self._x) * share
+        self._y += (y - self._y) * share
+        self._xx += (x * x - self._xx) * share
+        self._xy += (x * y - self._xy) * share
 
     @property
-    def slope(self) -> float:
-        """0 where all points lie above each other."""
+    def share(self) -> float:
+        """How much of y goes with x: 1 for a line through the origin, 0 for a level one. Where x has hardly changed
+        nobody knows: then 1."""
         spread = self._xx - self._x * self._x
-        return (self._xy - self._x * self._y) / spread if spread > 1e-9 * self._xx else 0.0
+        if spread <= _HARDLY * self._xx:
+            return 1.0
+        return (self._xy - self._x * self._y) / spread * self._x / self._y
 
 
 class Pace:
@@ -61,64 +68,75 @@ class Pace:
         self._cut_ms: float | None = None
         """When the latest cut was made, if it had as many rows as it might."""
         self._line = Line()
+        self._passed_ms = 0.0
+        """Between two cuts, usually; one is early for another's delay."""
+        self._usual = 0.0
+        """What it might read of late: what happens now comes of that."""
+        self._taken = 0
         self._cut_rows = 0
         self._own = BEGINNING
-        self._step = 0.0
-        """How far its event time moves in an epoch."""
+        self._flow_step = 0.0
+        """How far the flow's watermark moves between two cuts."""
         self._behind: int | None = None
         """The least that the flow's watermark has been behind its own."""
-        self._lead = 0.0
-        """How far it is ahead of the watermark, in epochs of its own."""
+        self._share = 1.0
+        """Of what it might read: less than all when it is ahead of the others."""
         self._heard = BEGINNING
         self._moved_ms = 0.0
 
     @property
     def rows(self) -> int:
         """At most, for the next epoch."""
-        return max(1, int(self._rows))
+        return max(1, int(self._rows * self._share))
 
     @property
     def ahead(self) -> bool:
         """Had the source more to give than the latest epoch was allowed?"""
         return self._cut_ms is not None
 
-    def begin(self, now_ms: float, waiting: int) -> None:
-        """The next epoch is cut now; so many wait to be taken."""
+    def begin(self, now_ms: float, waiting: int, taken: int) -> None:
+        """The next epoch is cut now; so many wait to be taken, and so many rows have been, of all sources."""
+        rows, self._taken = taken - self._taken, taken
         if self._cut_ms is None or now_ms <= self._cut_ms or self._cut_rows == 0:
             return
-        passed_ms = now_ms - self._cut_ms
-        self._line.add(self._cut_rows, passed_ms)
-        share = self._epoch_ms / passed_ms
-        if share < VERY_LATE:
-            self._rows *= COLLAPSE
-        elif share < IN_TIME and self._line.slope * self._rows > passed_ms / 2:
-            self._rows *= SHRINKAGE
-        elif (waiting <= 1 or share < IN_TIME) and self._lead <= LEAD_EPOCHS:
-            self._rows += max(self._rows * (GROWTH - 1), 1.0)
+        passed_ms, longest_ms = now_ms - self._cut_ms, LONGEST * self._epoch_ms
+        self._passed_ms += (min(passed_ms, longest_ms) - self._passed_ms) * (_SMOOTH if self._passed_ms else 1.0)
+        self._usual += (self._rows - self._usual) * (_SMOOTH if self._usual else 1.0)
+        if rows > 0:
+            self._line.add(rows, passed_ms)
+        in_time = self._epoch_ms > IN_TIME * self._passed_ms
+        if passed_ms >= longest_ms or (not in_time and self._line.share > 0.5):
+            self._rows = min(self._rows, self._usual * self._epoch_ms / self._passed_ms)
+        elif self._share < 1.0:
+            self._rows *= DECAY
+        else:
+            growth = GROWTH if waiting <= 1 or not in_time else CREEP
+            more = max(self._rows * growth, self._rows + 1.0)
+            self._rows = min(more, max(self._rows, self._usual * AT_ONCE + 1.0))
         self._rows = max(1.0, self._rows)
-
-    def wait(self) -> None:
-        """The next epoch is empty, since others are behind."""
-        self._rows = max(1.0, self._rows * SHRINKAGE)
 
     def end(self, now_ms: float, rows: int, full: bool, watermark: int) -> None:
         """It has been cut with so many rows; ``full``: there is more."""
         self._cut_ms = now_ms if full else None
         self._cut_rows = rows
-        if BEGINNING < self._own < watermark < FOREVER:
-            self._step += (watermark - self._own - self._step) * (0.2 if self._step else 1.0)
         self._own = watermark
 
-    def runs_away(self, now_ms: float, watermark: int) -> bool:
-        """Is its event time too far from the flow's watermark?"""
-        self._lead = 0.0
+    def hears(self, now_ms: float, watermark: int, waiting: int) -> bool:
+        """The flow's watermark is this, and so many of its epochs wait: may it read at all?"""
+        self._share = 1.0
         if not self.ahead or not BEGINNING < watermark < FOREVER or not BEGINNING < self._own < FOREVER:
-            return False
+            return True
+        if BEGINNING < self._heard < watermark:
+            self._flow_step += (watermark - self._heard - self._flow_step) * 0.1
+        else:
+            self._flow_step *= 0.9
         if watermark != self._heard:
             self._heard, self._moved_ms = watermark, now_ms
         behind = self._own - watermark
         if now_ms - self._moved_ms > STILL_EPOCHS * self._epoch_ms:
             self._behind = behind
         self._behind = behind if self._behind is None else min(self._behind, behind)
-        self._lead = (behind - self._behind) / self._step if self._step > 0 else 0.0
-        return self._lead > APART_EPOCHS
+        if self._flow_step > 0:
+            lead = (behind - self._behind) / self._flow_step - waiting
+            self._share = min(1.0, max(0.0, (APART_EPOCHS - lead) / (APART_EPOCHS - LEAD_EPOCHS)))
+        return self._share > 0

@@ -195,13 +195,10 @@ class SourcePartition:
         epoch = max(self.epoch + 1, self.outputs.highest)
         begins = self.desk.journal.begins if self.node.waits else 0
         with self._failing():
-            if begins == FOREVER:
-                self._cut(epoch, reads=False)
-            elif self.pace.runs_away(self.desk.now_ms, self.outputs.watermark):
-                self.pace.wait()
+            if begins == FOREVER or not self.pace.hears(self.desk.now_ms, self.outputs.watermark, waiting):
                 self._cut(epoch, reads=False)
             else:
-                self.pace.begin(self.desk.now_ms, waiting)
+                self.pace.begin(self.desk.now_ms, waiting, self.outputs.rows)
                 self._cut(max(epoch, begins))
 
     def _cut(self, epoch: int, reads: bool = True) -> None:

@@ -71,8 +71,8 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """Receiver to sender: taken up to `taken`; `highest` is the highest epoch number heard of anywhere, `watermark` the
-    lowest of the receiver and of those behind it."""
+    """Receiver to sender: taken up to `taken`, so many rows in all, from every sender; `highest` is the highest epoch
+    number heard of anywhere, `watermark` the lowest of the receiver and of those behind it."""
 
     subscription: SubscriptionId
     sender: PartitionId
@@ -80,6 +80,7 @@ class Credit:
     taken: int
     highest: int
     watermark: int
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ class WorkerHost:
         self.worker = worker
         self.machine = Worker(worker, graph, settings)
         self.machine.desk.spill = spill_into(job.path)
+        self.machine.desk.perform = self._perform
         self.machine.clock = now_ms
         self.store = job.store()
         self.transport = job.transport(worker)

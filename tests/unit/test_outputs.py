@@ -73,7 +73,7 @@ class Bench:
 
     def credit(self, taken: int, number: int = 1) -> list[int]:
         subscription = SubscriptionId(A0, Generation(1, 0), number)
-        self.outputs.on_credit(Credit(subscription, ME.partition, "s>a", taken, taken, BEGINNING))
+        self.outputs.on_credit(Credit(subscription, ME.partition, "s>a", taken, taken, BEGINNING, 0))
         return announced(self.sent())
 
     def trim(self, receiver: PartitionId, upto: int, generation: Generation | None = None, version: int = 0) -> bool:

@@ -19,7 +19,7 @@ def settled(first_rows: int, rows_a_ms: float, fixed_ms: float = 0.0, epochs: in
         if waiting >= AHEAD_EPOCHS:
             now_ms = sorted(done_ms)[-AHEAD_EPOCHS]
             waiting = AHEAD_EPOCHS - 1
-        pace.begin(now_ms, waiting)
+        pace.begin(now_ms, waiting, sum(rows for rows, at in zip(found, done_ms, strict=True) if at <= now_ms))
         found.append(pace.rows)
         done_ms.append(max(now_ms, done_ms[-1] if done_ms else 0.0) + fixed_ms + pace.rows / rows_a_ms)
         pace.end(now_ms, pace.rows, True, BEGINNING)
@@ -43,11 +43,11 @@ def test_epochs_do_not_shrink_when_it_is_not_the_rows_that_take_the_time() -> No
 
 def test_a_source_that_gives_all_it_has_is_not_held_back() -> None:
     pace = Pace(100, EPOCH_MS)
-    pace.begin(0.0, 0)
+    pace.begin(0.0, 0, 0)
     pace.end(0.0, 10, False, 7)
-    pace.begin(1_000.0, 2)
+    pace.begin(1_000.0, 2, 10)
     assert (pace.rows, pace.ahead) == (100, False)
-    assert not pace.runs_away(1_000.0, 1)
+    assert pace.hears(1_000.0, 1, 0)
 
 
 class Racing:
@@ -59,7 +59,7 @@ class Racing:
     def cut(self, flow: int) -> bool:
         """One interval later the flow's watermark is this: does the source read?"""
         self.now_ms += EPOCH_MS
-        reads = not self.pace.runs_away(self.now_ms, flow)
+        reads = self.pace.hears(self.now_ms, flow, 0)
         self.own += 10 * reads
         self.pace.end(self.now_ms, 100, True, self.own)
         return reads
@@ -81,7 +81,9 @@ def test_one_that_runs_away_from_the_watermark_waits_until_it_follows() -> None:
 
 def test_it_does_not_wait_for_those_who_stand_still() -> None:
     racing = Racing()
-    flow = racing.own
+    for _ in range(20):
+        racing.cut(racing.own - 20)
+    flow = racing.own - 20
     read = [racing.cut(flow) for _ in range(200)]
     assert not all(read)
     assert sum(read) > 100
@@ -102,12 +104,11 @@ def test_two_that_began_apart_come_to_move_alike() -> None:
         now_ms += EPOCH_MS
         watermark, rows = min(times), []
         for at, pace in enumerate(paces):
-            if pace.runs_away(now_ms, watermark):
-                pace.wait()
+            if not pace.hears(now_ms, watermark, 0):
                 rows.append(0)
             else:
                 # The flow takes 2,000 rows in an interval: beyond that, epochs wait.
-                pace.begin(now_ms, 2 if sum(p.rows for p in paces) > 2_000 else 0)
+                pace.begin(now_ms, 2 if sum(p.rows for p in paces) > 2_000 else 0, sum(map(sum, read)))
                 rows.append(pace.rows)
             times[at] += rows[-1]
         for pace, taken, time in zip(paces, rows, times, strict=True):

@@ -50,7 +50,7 @@ MESSAGES: list[Message] = [
     Accepted(S, A),
     Refused(S, A, "behind"),
     Frame(S, A, 0, 9, None, Progress(9, 1, -(2**62), 2**64 - 1, True)),
-    Credit(S, A, "out", 4, 5, 6),
+    Credit(S, A, "out", 4, 5, 6, 7),
     Trim(A, "out", B, G, 5, 6),
     Unsubscribe(S, A, "out"),
     Plan(JOURNAL),

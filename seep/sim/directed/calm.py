@@ -146,3 +146,18 @@ def workers_that_rest_are_let_go() -> None:
     demand(any("released" in what for what in decisions), "nobody was let go")
     demand(not any("restarts" in what for what in decisions), f"one that was at work went: {decisions}")
     demand(len(stage.world.live_workers()) <= 5, f"{len(stage.world.live_workers())} workers at the end")
+
+
+@scenario
+def workers_that_are_wanted_stay() -> None:
+    """Those in reserve have nothing to do for long: they are let go only if there are more than were wanted."""
+    stage = Stage(chain(600), release_ms=20.0, spare_workers=3)
+    released: list[int] = []
+
+    def look() -> None:
+        released.append(stage.world.counts["released"])
+
+    stage.scale(150.0, "a", 2)
+    stage.when(lambda: bool(stage.world.controller.journal.replaces), lambda: stage.at(5.0, look))
+    stage.play_through()
+    demand(released == [0], "one that was wanted was let go")

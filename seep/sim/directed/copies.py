@@ -63,3 +63,24 @@ def copy_newer_than_the_base() -> None:
     stage.play_through()
     demand(not stage.given_up(), "the Replace was given up")
     demand(_restored_from_memory(stage) > 0, "its base was not read from memory")
+
+
+@scenario
+def holder_is_lost() -> None:
+    """Another upstream worker takes its place, and reads from the store what it has never been sent."""
+    stage = Stage(chain(600, {"s": 2}), workers=5, copies_bytes=ROOM, checkpoint_ms=10_000.0)
+    held: list[int] = []
+
+    def look() -> None:
+        held.append(stage.operator("a/0").protection.held)
+
+    def lose() -> None:
+        stage.world.crash(stage.operator("a/0").protection.holder)
+        stage.at(60.0, look)
+
+    stage.at(50.0, lambda: stage.operator("a/0").checkpoint())
+    stage.at(65.0, look)
+    stage.at(80.0, lose)
+    stage.play_through()
+    demand(held[0] > 0, "what it is sent is not held")
+    demand(held[1] > 0, "nobody holds a copy")

@@ -98,3 +98,21 @@ def damaged_chain_is_reported() -> None:
     stage.at(140.0, lambda: stage.crash("a/0"))
     report = stage.play()
     demand(bool(report) and PartitionId("a", 0) in stage.world.store.beyond, f"went on: {report!r}")
+
+
+@scenario
+def replace_that_takes_too_long_is_begun_anew() -> None:
+    """Its new partition hangs until the Replace is given up: whoever asked for it gets it all the same."""
+    stage = Stage(chain(900), at_most_ms=60.0, suspect_ms=1_000.0)
+
+    def starting() -> bool:
+        return stage.find("a/1") is not None
+
+    def hang() -> None:
+        stage.host("a/1").asleep_until = stage.world.now_ms + 100.0
+
+    stage.scale(60.0, "a", 2)
+    stage.when(starting, hang, every_ms=0.05)
+    stage.play_through()
+    demand(len(stage.given_up()) == 1, f"given up: {stage.given_up()}")
+    demand(len(stage.world.controller.journal.live("a")) == 2, "it was not split")

@@ -34,4 +34,27 @@ SURVIVORS: dict[str, str] = {
     "first = max([(0) + min(reached), ahead, *(journal.entries[p].first for p in (*replace.old, *replace.new))])": (
         "tuning: the switch may lie anywhere after the bases, which begins every new life (DESIGN 3)"
     ),
+    "self.order = [c for c in self.order if (c.edge.name, c.sender.partition) in self.channels]  ->  pass": (
+        "a sender whose life is over is passed over by take and bound; the next journal names the senders anew"
+    ),
+    "tries = self.tries[replace.operator] = self.tries.get(replace.operator, 0) + 1  ->  "
+    "tries = self.tries[replace.operator] = self.tries.get(replace.operator, (1)) + 1": (
+        "tuning: how often a Replace that failed is begun anew by itself"
+    ),
+    'return f"{_work(said)} goes on for {said.busy_ms / 1000:.1f} s" if said.busy_ms > long_ms and not known else ""  ->'
+    '  return f"{_work(said)} goes on for {said.busy_ms / (1001):.1f} s" if said.busy_ms > long_ms and not known else'
+    ' ""': "a text for people",
+    "self.credited = inputs.taken  ->  pass": "credit is given more often than it need be",
+    "begins = self.desk.journal.begins if self.node.waits else 0  ->  "
+    "begins = self.desk.journal.begins if self.node.waits else (-1)": "the later of it and the next epoch is taken",
+    "self._turn = -1  ->  self._turn = -(2)": "any number that no turn has",
+    "self._token = 0  ->  self._token = (1)": "tokens only have to differ",
+    "self.wall_ms = 0  ->  pass": "set by the first tick, which precedes every use",
+    "for worker in resting[: max(0, len(there) - want)]:  ->  for worker in resting[: max((-1), len(there) - want)]:": (
+        "while one that is wanted starts, others at rest are let go, and wanted again: nothing but time is lost"
+    ),
+    "self._append(replace.at, self._record(self.cut_wall_ms, 0, {}, ended=False), {})  ->  "
+    "self._append(replace.at, self._record(self.cut_wall_ms, (-1), {}, ended=False), {})": "a count for people",
+    "self.chain = 0  ->  self.chain = (1)": "tuning: the first chain of increments is one shorter",
+    "self.bare_since_ms = self.desk.now_ms  ->  pass": "a statistic: since when nobody held a copy",
 }
