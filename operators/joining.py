@@ -93,8 +93,6 @@ class Join(ABC):
 
     def _clear(self) -> None:
         self._index = KeyIndex(self._kinds, timed=False)
-        self._keys = 0
-        """Those that have rows."""
         self._expired_rows = self._forgot_at = 0
         given = zip(self._schemas, self._inputs, strict=True)
         self._sides = [Side(schema, one.keys, one.time, self._index) for schema, one in given]
@@ -188,7 +186,6 @@ class Join(ABC):
         other.grow()
         bases = one.held, other.held
         if right is not None:
-            self._keys += self._without_rows(right.touched)
             other.add(right.record, right.slots, right.touched, right.times, epoch)
         lefts: list[Numbers] = []
         rights: list[Numbers] = []
@@ -201,15 +198,10 @@ class Join(ABC):
             own, met, counts = one.partners(right.slots, *self._reach(RIGHT, right), bases[RIGHT])
             lefts, rights, buckets = [*lefts, met], [*rights, own], [*buckets, np.repeat(right.buckets, counts)]
         if left is not None:
-            self._keys += self._without_rows(left.touched)
             one.add(left.record, left.slots, left.touched, left.times, epoch)
         if sum(map(len, lefts)) == 0:
             return None
         return self._joined(np.concatenate(lefts), np.concatenate(rights), np.concatenate(buckets))
-
-    def _without_rows(self, slots: Slots) -> int:
-        one, other = self._sides
-        return int(np.count_nonzero(one.idle(slots) & other.idle(slots)))
 
     def _reach(self, side: int, new: _New) -> tuple[Times, Times]:
         lows, highs = self.reach(side, new.times)
@@ -231,8 +223,7 @@ class Join(ABC):
     def _expired(self, watermark: int) -> list[ArrowBatch]:
         alone = []
         for side, waiting in enumerate(self._sides):
-            slots, rows = waiting.expire(FOREVER if watermark >= FOREVER else self.horizon(side, watermark))
-            self._keys -= self._without_rows(slots)
+            rows = waiting.expire(FOREVER if watermark >= FOREVER else self.horizon(side, watermark))
             self._expired_rows += len(rows)
             if self._keeps[side]:
                 single = rows[~waiting.matched[rows]]
@@ -249,10 +240,14 @@ class Join(ABC):
     def _forget_keys(self) -> None:
         """Keys that have no rows, and had none come since the last time, go. Most keys come again soon: to enter them
         anew for each row would cost more than all else."""
-        slots, (one, other) = self._index.all(), self._sides
-        empty = slots[one.idle(slots) & other.idle(slots)]
+        slots = self._index.all()
+        empty = slots[self._without_rows(slots)]
         self._index.remove(empty[self._index.last_met(empty) <= self._forgot_at])
         self._forgot_at, self._expired_rows = self._index.searches, 0
+
+    def _without_rows(self, slots: Slots) -> npt.NDArray[np.bool_]:
+        one, other = self._sides
+        return one.idle(slots) & other.idle(slots)
 
     def _alone(self, side: int, rows: Numbers) -> ArrowBatch:
         """Rows of one side, key by key in lane order, as they go out without a partner."""
@@ -323,12 +318,12 @@ class Join(ABC):
             saved, self._saved = self._saved, None
             for waiting, side in zip(self._sides, saved, strict=True):
                 waiting.restore(side)
-            self._keys = len(self._index)
 
     def statistics(self) -> dict[str, int]:
         self._settle()
         size = self._index.size_bytes + sum(waiting.size_bytes for waiting in self._sides)
-        return {"keys": self._keys, "state_bytes": size, "late": 0, "errors": 0, **self._tally.totals()}
+        keys = len(self._index) - int(np.count_nonzero(self._without_rows(self._index.all())))
+        return {"keys": keys, "state_bytes": size, "late": 0, "errors": 0, **self._tally.totals()}
 
 
 def _any_null(record: pa.RecordBatch, names: Sequence[str]) -> npt.NDArray[np.bool_] | None:

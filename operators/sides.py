@@ -147,17 +147,16 @@ class Side:
         self.matched[new] = True
         self._dirty[new] = True
 
-    def expire(self, limit: int) -> tuple[Slots, Numbers]:
-        """The keys that have rows with times before the limit, and these rows, key by key in lane order. They are out
-        of their lanes, and must be given to `drop` once they are not needed any more."""
-        none = np.empty(0, np.int64)
+    def expire(self, limit: int) -> Numbers:
+        """The rows with times before the limit, by key in lane order. They are out of their lanes, and must be given
+        to `drop` once they are not needed any more."""
         if limit <= self._earliest:
-            return none, none
+            return np.empty(0, np.int64)
         due = np.flatnonzero(self._firsts < limit)
         gone = np.empty(self.live, np.int64)
         count = kernel.expire(due, limit, self._lanes, self._firsts, self._entries, gone)
         self._earliest = int(self._firsts.min())
-        return due, gone[:count]
+        return gone[:count]
 
     def idle(self, slots: Slots) -> npt.NDArray[np.bool_]:
         """Which keys have no row here."""

@@ -41,9 +41,9 @@ SURVIVORS: dict[str, str] = {
     "tries = self.tries[replace.operator] = self.tries.get(replace.operator, (1)) + 1": (
         "tuning: how often a Replace that failed is begun anew by itself"
     ),
-    'return f"{_work(said)} goes on for {said.busy_ms / 1000:.1f} s" if said.busy_ms > long_ms and not known else ""  ->'
-    '  return f"{_work(said)} goes on for {said.busy_ms / (1001):.1f} s" if said.busy_ms > long_ms and not known else'
-    ' ""': "a text for people",
+    'return f"{_work(said)} goes on for {said.busy_ms / 1000:.1f} s" if said.busy_ms > long_ms and not known else ""'
+    '  ->  return f"{_work(said)} goes on for {said.busy_ms / (1001):.1f} s" if said.busy_ms > long_ms and not known'
+    ' else ""': "a text for people",
     "self.credited = inputs.taken  ->  pass": "credit is given more often than it need be",
     "begins = self.desk.journal.begins if self.node.waits else 0  ->  "
     "begins = self.desk.journal.begins if self.node.waits else (-1)": "the later of it and the next epoch is taken",
