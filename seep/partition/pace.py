@@ -26,12 +26,14 @@ AHEAD_EPOCHS = 3
 """Epochs cut and not yet taken by a receiver, beyond which a source that has more to give waits."""
 GROWTH, CREEP, DECAY, AT_ONCE = 1.25, 1.05, 0.95, 1.5
 IN_TIME, LONGEST = 0.6, 4
-"""A cut is in time if the interval is at least this share of what passed; one after so many intervals is much too late,
-whatever the reason."""
+"""A cut is in time if the interval is at least this share of what passes, usually; one after so many intervals is much
+too late, whatever the reason."""
 _RECENT, _SMOOTH, _HARDLY = 0.95, 0.3, 0.01
 LEAD_EPOCHS, APART_EPOCHS = 3.0, 8.0
 """How far ahead of the watermark, in steps of the flow beyond those that wait, a source reads all it might; from where
 on nothing."""
+MOST, SOME = 0.5, 0.1
+"""Of the time between cuts."""
 STILL_EPOCHS = 20
 """After so many intervals a watermark that has not moved is not waited for."""
 
@@ -67,7 +69,8 @@ class Pace:
         self._epoch_ms = epoch_ms
         self._cut_ms: float | None = None
         """When the latest cut was made, if it had as many rows as it might."""
-        self._line = Line()
+        self._all, self._mine = Line(), Line()
+        """Time between cuts by the rows that receivers took in it, and by its own of the cut before."""
         self._passed_ms = 0.0
         """Between two cuts, usually; one is early for another's delay."""
         self._usual = 0.0
@@ -102,18 +105,24 @@ class Pace:
         passed_ms, longest_ms = now_ms - self._cut_ms, LONGEST * self._epoch_ms
         self._passed_ms += (min(passed_ms, longest_ms) - self._passed_ms) * (_SMOOTH if self._passed_ms else 1.0)
         self._usual += (self._rows - self._usual) * (_SMOOTH if self._usual else 1.0)
+        self._mine.add(self._cut_rows, passed_ms)
         if rows > 0:
-            self._line.add(rows, passed_ms)
+            self._all.add(rows, passed_ms)
         in_time = self._epoch_ms > IN_TIME * self._passed_ms
-        if passed_ms >= longest_ms or (not in_time and self._line.share > 0.5):
+        if passed_ms >= longest_ms or (not in_time and self._takes_time()):
             self._rows = min(self._rows, self._usual * self._epoch_ms / self._passed_ms)
         elif self._share < 1.0:
             self._rows *= DECAY
         else:
-            growth = GROWTH if waiting <= 1 or not in_time else CREEP
-            more = max(self._rows * growth, self._rows + 1.0)
-            self._rows = min(more, max(self._rows, self._usual * AT_ONCE + 1.0))
+            growth = GROWTH if waiting <= 1 and in_time else CREEP
+            self._rows = min(self._rows * growth, max(self._rows, self._usual * AT_ONCE))
         self._rows = max(1.0, self._rows)
+
+    def _takes_time(self) -> bool:
+        """Is it its rows that take the time, or its share of everybody's? One whose rows do not matter only waits for
+        the others: with fewer of them it would do so still."""
+        mine = self._mine.share
+        return mine > MOST or (mine > SOME and self._all.share > MOST)
 
     def end(self, now_ms: float, rows: int, full: bool, watermark: int) -> None:
         """It has been cut with so many rows; ``full``: there is more."""

@@ -10,7 +10,7 @@ from seep.partition.pace import AHEAD_EPOCHS, Pace
 EPOCH_MS = 50.0
 
 
-def settled(first_rows: int, rows_a_ms: float, fixed_ms: float = 0.0, epochs: int = 200) -> list[int]:
+def settled(first_rows: int, rows_a_ms: float, fixed_ms: float = 0.0, epochs: int = 400) -> list[int]:
     """The rows of each epoch when the flow takes so many rows a millisecond, one epoch after the other, and each epoch
     so long in any case."""
     pace, now_ms, found, done_ms = Pace(first_rows, EPOCH_MS), 0.0, list[int](), list[float]()
