@@ -27,12 +27,14 @@ def guarded(
     stream: Stream, verb: str, expressions: Iterable[pl.Expr], on_error: str, build: Callable[[Stream], Made]
 ) -> Made:
     """What `build` makes of the rows on which none of these expressions raises."""
+    from seep.flow.stream import Stream
+
     known_on_error(on_error)
     risky = tuple(one for one in expressions if not never_raises(one, stream.schema))
     if not risky:
         return build(stream)
     stage = Stage(stream.lineage, Try(verb, risky, stream.schema, on_error), verb, place())
-    made = build(type(stream)(stream.flow, After(stage, "out"), stream.schema, stream.keys, stream.time))
+    made = build(Stream(stream.flow, After(stage, "out"), stream.schema, stream.keys, stream.time))
     vertex = made._maker()
     assert isinstance(vertex, Vertex)
     stage.owner, vertex.guard = vertex, stage

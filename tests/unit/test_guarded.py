@@ -94,13 +94,8 @@ def test_nothing_is_added_where_nothing_can_fail() -> None:
         _ = made.errors
 
 
-def test_rows_of_a_window_without_time_and_rows_that_fail_are_told_together() -> None:
-    flow = Flow("both")
-    rows = [{"k": "a", "n": n, "at": 1_000} for n in ("1", "x")]
-    stream = flow.source("rows", MemorySource(rows), time=("at", "ms"))
-    made = stream.key_by("k").window(tumbling("10s"), sum=total(NUMBER)).named("sums")
-    made.collect("out")
-    made.errors.collect("errors")
-    result = seep.run(flow, on="inline")
-    assert [row["sum"] for row in result["out"].to_pylist()] == [1]
-    assert [row["operator"] for row in result["errors"].to_pylist()] == ["sums"]
+def test_a_stream_of_any_kind_is_told_what_is_missing() -> None:
+    flow = Flow("routed")
+    routed = flow.source("rows", MemorySource(ROWS)).route(lambda row: row.k)
+    with pytest.raises(Misuse, match="call key_by"):
+        routed.aggregate(sum=total(NUMBER))
