@@ -17,7 +17,7 @@ class Deaths:
     def note(self, partition: PartitionId, last: Status | None) -> str:
         """It has died once more; not empty: there is no hope, and why."""
         epoch = last.epoch if last is not None else -1
-        known, count = self._known.get(partition, (-1, 0))
+        known, count = self._known.get(partition, (epoch, 0))
         self._known[partition] = (max(epoch, known), 1 if epoch > known else count + 1)
         reached, count = self._known[partition]
         if count < HOPELESS:

@@ -19,15 +19,18 @@ from seep.protocol.journal import LIVE, SEALED, SHADOW, Entry, Journal, Replace
 from seep.protocol.messages import Status
 
 
+def unplaced(term: int) -> Generation:
+    """Of a partition that is yet to be placed, and gets a generation of its own then: nobody acts under this one."""
+    return Generation(term, 0)
+
+
 def first_journal(graph: Graph, term: int = 1, after: int = 0) -> Journal:
     """The journal of a flow that starts after this epoch with no state: every operator at its starting size."""
     entries: dict[PartitionId, Entry] = {}
     for node in graph.nodes.values():
         for number, key_range in enumerate(EVERYTHING.split(node.start)):
             partition = PartitionId(node.name, number)
-            entries[partition] = Entry(
-                partition, key_range, after + 1, FOREVER, LIVE, Generation(term, 0), "", base_epoch=after
-            )
+            entries[partition] = Entry(partition, key_range, after + 1, FOREVER, LIVE, unplaced(term), "", (), after)
     numbers = {node.name: node.start for node in graph.nodes.values()}
     waits = any(node.waits for node in graph.nodes.values())
     return Journal(1, term, entries, (), numbers, begins=FOREVER if waits else 0)
@@ -58,7 +61,6 @@ def start_shadows(journal: Journal, replace: Replace, fixed: dict[PartitionId, t
     """`fixed`: the pinned checkpoint (version, epoch) of each old partition."""
     entries = dict(journal.entries)
     number = journal.next_number[replace.operator]
-    generation = journal.next_generation
     new: list[PartitionId] = []
     for key_range in replace.ranges:
         base = [p for p in replace.old if entries[p].key_range.overlaps(key_range)]
@@ -70,16 +72,15 @@ def start_shadows(journal: Journal, replace: Replace, fixed: dict[PartitionId, t
             epoch + 1,
             FOREVER,
             SHADOW,
-            Generation(journal.term, generation),
+            unplaced(journal.term),
             "",
             tuple((p, fixed[p][0]) for p in base),
             epoch,
         )
         new.append(partition)
         number += 1
-        generation += 1
     numbers = {**journal.next_number, replace.operator: number}
-    journal = with_fields(journal, entries=entries, next_number=numbers, next_generation=generation)
+    journal = with_fields(journal, entries=entries, next_number=numbers)
     return _swap(journal, replace, with_fields(replace, new=tuple(new)))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from seep.model.ids import BEGINNING
+
 
 class Moment(NamedTuple):
     """What an operator may know of time while it takes an epoch; all of it travels with the data."""
@@ -29,9 +31,13 @@ class Progress:
     epoch: int
     now_ms: int
     watermark: int
-    digest: int
+    digest: int = 0
     """Of the sender's whole output of this epoch on the edge, before it was cut to the receiver's range."""
     ended: bool = False
     """No row will ever follow: the channel has announced every later epoch, with an infinite watermark."""
     idle: bool = False
     """Nothing comes, and nobody knows when: its watermark holds nobody back."""
+
+
+NOTHING = Progress(0, 0, BEGINNING)
+"""Before the first epoch."""

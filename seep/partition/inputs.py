@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from seep.model.batch import Batch
-from seep.model.epoch import UNKNOWN, Progress
+from seep.model.epoch import NOTHING, UNKNOWN, Progress
 from seep.model.ids import BEGINNING, EVERYTHING, FOREVER, Generation, KeyRange, PartitionId
 from seep.partition.contract import Edge
 from seep.partition.desk import Desk
@@ -53,7 +53,6 @@ class Channel:
         "heard_ms",
         "partial",
         "queue",
-        "refused",
         "sender",
         "sequence",
         "subscription",
@@ -63,16 +62,16 @@ class Channel:
         self.edge = edge
         self.sender = sender
         self.subscription: SubscriptionId | None = None
-        self.accepted = False
-        self.refused = ""
-        self.sequence = 0
+        # Of that subscription; `subscribe` sets them, before anybody looks.
+        self.accepted: bool
+        self.sequence: int
+        self.announced: int
+        self.asked_ms: float
+        self.heard_ms: float
         self.queue: deque[tuple[Progress, tuple[Batch, ...]]] = deque()
         self.partial: list[Batch] = []
-        self.announced = 0
-        self.current = Progress(0, 0, BEGINNING, 0)
+        self.current = NOTHING
         """The newest announcement not later than the receiver's τ: what holds until the next one."""
-        self.asked_ms = 0.0
-        self.heard_ms = 0.0
 
 
 class Inputs:
@@ -131,7 +130,6 @@ class Inputs:
         channel.subscription = subscription = SubscriptionId(self.me, self.generation, self.number)
         self.by_subscription[subscription] = channel
         channel.accepted = False
-        channel.refused = ""
         channel.sequence = 0
         channel.queue.clear()
         channel.partial.clear()
@@ -214,7 +212,6 @@ class Inputs:
                 self.desk.count("dropped_duplicate")
             return False
         channel.sequence += 1
-        channel.accepted = True
         if frame.batch is not None:
             channel.partial.append(frame.batch)
         progress = frame.progress

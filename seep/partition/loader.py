@@ -60,8 +60,10 @@ class Loader:
 
     def _newest(self, partition: PartitionId, then: Continuation, workers: list[str]) -> None:
         def found(reply: StoreReply) -> None:
-            if reply.error or not reply.value:
-                self._from_store(partition, 0, None, then, self.desk.call)
+            if reply.error:
+                then(reply)  # who asked tries again
+            elif not reply.value:
+                then(StoreReply(reply.token, []))
             else:
                 loading = Loading(0, None, then, self.desk.now_ms)
                 loading.wanted = reply.value
@@ -103,7 +105,3 @@ class Loader:
         self, partition: PartitionId, upto: int, part: KeyRange | None, then: Continuation, call: Call
     ) -> None:
         call(self, lambda token: LoadCheckpoints(token, partition, upto, part), then)
-
-    def stop(self) -> None:
-        self.loading.clear()
-        self.desk.forget(self)

@@ -10,7 +10,7 @@ First the store refuses our predecessors, then we read what they left: so nothin
 from __future__ import annotations
 
 from seep.errors import SeepError
-from seep.model.epoch import Moment, Progress
+from seep.model.epoch import NOTHING, Moment, Progress
 from seep.model.ids import BEGINNING, FOREVER, PartitionId
 from seep.partition.contract import Graph, Logic
 from seep.partition.copies import Protection
@@ -55,7 +55,7 @@ class OperatorPartition:
         self.load = Load()
         self.inputs = Inputs(desk, entry, graph.inputs(self.node.name))
         self.broadcast = frozenset(edge.port for edge in self.inputs.edges if edge.broadcast)
-        self.outputs = Outputs(desk, entry, graph.outputs(self.node.name), Progress(0, 0, BEGINNING, 0))
+        self.outputs = Outputs(desk, entry, graph.outputs(self.node.name), NOTHING)
         self.saver = Saver(desk, entry, self._durable)
         self.loader = Loader(desk, entry, graph)
         self.protection = Protection(desk, graph, entry)
@@ -130,7 +130,7 @@ class OperatorPartition:
             for name, count in newest.counts.items():
                 if newest.partition == self.entry.partition:
                     self.counts[name] = count
-        base = Progress(self.epoch, self.moment.now_ms, self.moment.watermark, 0, self.ended, self.idle)
+        base = Progress(self.epoch, self.moment.now_ms, self.moment.watermark, ended=self.ended, idle=self.idle)
         self.outputs = Outputs(self.desk, self.entry, self.graph.outputs(self.node.name), base)
         if chains and chains[0][0].partition == self.entry.partition:
             self._restore_buffers(chains[0])
@@ -163,7 +163,7 @@ class OperatorPartition:
         self.entry = self.saver.me = self.protection.me = entry
         if not self.running:
             return
-        self.outputs.adopt(entry)
+        self.outputs.adopt()
         self._seal()
         self.inputs.adopt(entry.last)
         self._pin()
@@ -244,10 +244,8 @@ class OperatorPartition:
         self.moment, self.ended, self.idle = moment, ended, idle
         for batch in outputs.values():
             self.counts["rows_out"] += batch.weight
-        self.outputs.add(Progress(epoch, moment.now_ms, moment.watermark, 0, ended, idle), outputs)
+        self.outputs.add(Progress(epoch, moment.now_ms, moment.watermark, ended=ended, idle=idle), outputs)
         self._move(epoch)
-        if ended:
-            self.desk.changed = True
 
     def _move(self, epoch: int) -> None:
         fixed = self._fixed_epoch()
@@ -388,4 +386,4 @@ class OperatorPartition:
         self.running = False
         self.desk.forget(self)
         self.desk.forget(self.saver)
-        self.loader.stop()
+        self.desk.forget(self.loader)

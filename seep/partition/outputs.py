@@ -183,8 +183,7 @@ class Outputs:
 
     # --- life ----------------------------------------------------------------------------------------------------
 
-    def adopt(self, me: Entry) -> None:
-        self.me = me
+    def adopt(self) -> None:
         entries = self.desk.journal.entries
         for name, cursors in self.cursors.items():
             for receiver in [r for r, c in cursors.items() if _gone(entries.get(r), c)]:
@@ -203,7 +202,7 @@ class Outputs:
             buffer.cut_from(last + 1)
             newest = buffer.newest
             if newest.epoch < last and not newest.ended:
-                buffer.add(Buffered(Progress(last, newest.now_ms, newest.watermark, 0, idle=newest.idle), ()))
+                buffer.add(Buffered(Progress(last, newest.now_ms, newest.watermark, idle=newest.idle), ()))
             for cursor in self.cursors[name].values():
                 cursor.position = min(cursor.position, buffer.end)
             self.pump(name)

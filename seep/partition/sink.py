@@ -102,7 +102,7 @@ class SinkPartition:
             record = self.outlet.encode(self.moment, batches)
             self.rows += sum(batch.rows for _, batch in batches)
             due = self.desk.now_ms - self.marked_ms >= self.desk.settings.checkpoint_ms
-            if record is not None or ended or due or upcoming == stop:
+            if record is not None or ended or due:
                 self._append(upcoming, record)
         if not self.ended and self.running and inputs.ended:
             # Started again after its last epoch: nothing is left to take, but the end was announced.
@@ -146,7 +146,6 @@ class SinkPartition:
             self._publish(epoch, record, ended)
             self.inputs.trim(epoch)
             self.desk.changed = self.desk.changed or ended or epoch >= self._stop()
-            self._close()
             self.advance()
 
     def _publish(self, epoch: int, record: bytes | None, ended: bool) -> None:
@@ -185,7 +184,6 @@ class SinkPartition:
             self.marked_ms = self.desk.now_ms
             self.inputs.trim(self.committed)
         self.inputs.retry()
-        self.advance()
 
     def handle(self, message: DataMessage) -> None:
         if not self.running:

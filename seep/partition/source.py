@@ -13,7 +13,7 @@ from typing import Any
 
 from seep.errors import DataLoss, SeepError
 from seep.model.batch import Batch
-from seep.model.epoch import UNKNOWN, Progress
+from seep.model.epoch import NOTHING, UNKNOWN, Progress
 from seep.model.ids import BEGINNING, FOREVER, PartitionId
 from seep.partition.contract import Graph, Intake, split_buckets
 from seep.partition.desk import Call, Desk, failure_of
@@ -35,7 +35,7 @@ class SourcePartition:
         self.entry = entry
         self.node = graph.nodes[entry.partition.operator]
         self.intake: Intake = self.node.make()
-        self.outputs = Outputs(desk, entry, graph.outputs(self.node.name), Progress(0, 0, BEGINNING, 0))
+        self.outputs = Outputs(desk, entry, graph.outputs(self.node.name), NOTHING)
         lows = [r.low for r in split_buckets(self.intake.splits)]
         self.splits: dict[int, list[Any]] = {
             split: [None, None, BEGINNING, False, 0, {}] for split, low in enumerate(lows) if low in entry.key_range
@@ -155,7 +155,6 @@ class SourcePartition:
 
     def _run(self) -> None:
         self.running = True
-        self.next_cut_ms = self.desk.now_ms
         self.desk.changed = True
         self.adopt(self.entry)
 
@@ -178,7 +177,7 @@ class SourcePartition:
             return
         if self.desk.journal.stopping == "drain":
             for known in self.splits.values():
-                known[0], known[3] = known[1], True
+                known[3] = True
             self.watermark = FOREVER
             self._append(
                 max(self.epoch + 1, self.outputs.highest), self._record(self.cut_wall_ms, 0, {}, ended=True), {}
@@ -209,7 +208,6 @@ class SourcePartition:
         rows, left, full = 0, limit, False
         self.intake.epoch = epoch
         for index, (split, known) in enumerate(self.splits.items()):
-            known[0] = known[1]
             share = max(1, left // (len(self.splits) - index))
             if not reads:
                 known[4] = wall_ms
@@ -297,7 +295,7 @@ class SourcePartition:
         self.watermark = record["watermark"]
         self.ended = record["ended"]
         self.logged = True
-        progress = Progress(epoch, record["now"], record["watermark"], 0, record["ended"], record["idle"])
+        progress = Progress(epoch, record["now"], record["watermark"], ended=record["ended"], idle=record["idle"])
         if epoch < self.entry.first:
             for buffer in self.outputs.buffers.values():
                 buffer.trimmed = progress
@@ -311,9 +309,7 @@ class SourcePartition:
         self.entry = entry
         if self.running:
             with self._failing():
-                self.outputs.adopt(entry)
-                if self.epoch >= entry.last:
-                    self.outputs.seal(entry.last)
+                self.outputs.adopt()
 
     def handle(self, message: DataMessage) -> None:
         if not self.running:
@@ -332,7 +328,7 @@ class SourcePartition:
 
     def _truncate(self) -> None:
         """Keep the newest record that is trimmed everywhere: it says where the next one starts."""
-        below = min((b.trimmed.epoch for b in self.outputs.buffers.values()), default=0)
+        below = min(b.trimmed.epoch for b in self.outputs.buffers.values())
         if below > self.truncated and self.desk.journal.replacing(self.entry.partition) is None:
             self.truncated = below
             self.desk.effects.append(Truncate(self.entry.partition, self.entry.generation, below))

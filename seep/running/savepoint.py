@@ -105,7 +105,7 @@ class Savepoint:
                 saved = self.checkpoints(entry.partition.operator)
                 cut = _cut(saved, entry.partition, entry.key_range, after)
                 # Its buffers begin empty, at the savepoint: nothing before it can be asked for.
-                start = Progress(after, cut.now_ms, cut.watermark, 0)
+                start = Progress(after, cut.now_ms, cut.watermark)
                 trimmed = {edge.name: start for edge in graph.outputs(entry.partition.operator)}
                 self._put(store, PutCheckpoint(0, with_fields(cut, trimmed=trimmed)))
             elif kind == "source":

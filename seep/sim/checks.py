@@ -2,8 +2,8 @@
 
 While it runs: what a sender forgets (or a source's log, or the store of checkpoints) is never anything that a restore
 may need; no more is under way on a channel than its credit; who writes to the store only gets newer. In the end: no
-Replace is pending, nobody listens to or is served as somebody that is gone, and a sealed partition stays only for a
-receiver that could still ask for it.
+Replace is pending, all that is committed is published, nobody listens to or is served as somebody that is gone, and a
+sealed partition stays only for a receiver that could still ask for it.
 
 Loss, double effect and the order of each key need no check of their own: the operators of the simulator fold their
 rows in a way that shows the order, and `seep.sim.oracle` compares every committed row of every epoch.
@@ -105,6 +105,8 @@ class Watch:
                 raise Violation(
                     f"{outputs.me.partition} has {len(cursor.opened)} epochs open on {edge}, credit {limit}"
                 )
+            if cursor.open_bytes != sum(size for _, size in cursor.opened):
+                raise Violation(f"{outputs.me.partition} miscounts what it has open on {edge}")
 
     def _check_bases(self, journal: Journal) -> None:
         """What a partition of the journal would be restored from is still there (it may be damaged)."""
@@ -154,6 +156,11 @@ def unrest(world: World, watch: Watch) -> str:
         left = _left(partition, journal)
         if left:
             return f"{partition.entry.partition} {left}"
+    for sink in [name for name, node in world.graph.nodes.items() if node.kind == "sink"]:
+        for shown, log in ((p, log) for p, log in world.store.history.items() if p.operator == sink):
+            hidden = {epoch for epoch, (_, record) in log if record is not None} - world.published.get(shown, set())
+            if hidden:
+                return f"{shown} has not published epoch {min(hidden)}, which is committed"
     trims = {p.entry.partition: _trims(p) for p in partitions(world) if not isinstance(p, SourcePartition)}
     for entry in journal.entries.values():
         if entry.role == SEALED:

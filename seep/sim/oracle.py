@@ -8,6 +8,7 @@ that the logs hold every row of every source once is checked first.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import msgpack
@@ -50,9 +51,24 @@ def check_sources(graph: Graph, store: SimStore, complete: bool = True) -> None:
                 if (at.get(split) or 0) != (start or 0):
                     raise Violation(f"{node.name}: split {split} epoch {epoch} starts at {start}, not {at.get(split)}")
                 at[split] = end
+        _check_records(store, node.name)
         _check_tables_first(graph, store, node, cuts)
         if complete and any((at.get(split) or 0) != intake.end(split) for split in range(intake.splits)):
             raise Violation(f"{node.name}: not all rows were read: {at}")
+
+
+def _check_records(store: SimStore, source: str) -> None:
+    """Its own count of rows, and the greatest event time of each split, which never goes back."""
+    for partition, log in store.history.items():
+        times: dict[str, int] = {}
+        for epoch, record in log if partition.operator == source else ():
+            read = sum((end or 0) - (start or 0) for start, end, *_ in record["splits"].values())
+            if record["rows"] != read:
+                raise Violation(f"{partition} says of epoch {epoch} that it has {record['rows']} rows, not {read}")
+            for split, known in record["splits"].items():
+                if known[2] < times.get(split, known[2]):
+                    raise Violation(f"{partition}: the greatest time of split {split} goes back in epoch {epoch}")
+                times[split] = known[2]
 
 
 def _check_tables_first(graph: Graph, store: SimStore, node: Node, cuts: dict[int, dict[int, list[Any]]]) -> None:
@@ -233,3 +249,13 @@ def check_journal(graph: Graph, journal: Journal) -> None:
                 shared = one.first <= other.last and other.first <= one.last
                 if shared and one.key_range.overlaps(other.key_range):
                     raise Violation(f"journal {journal.version}: two owners: {one} and {other}")
+
+
+def check_journals(graph: Graph, store: SimStore) -> None:
+    """Each is right, and one version later than the one before, under no earlier term: a controller that was replaced
+    can never find the version that it expects."""
+    for journal in store.journals:
+        check_journal(graph, journal)
+    for one, other in pairwise(store.journals):
+        if other.version != one.version + 1 or other.term < one.term:
+            raise Violation(f"journal {other.version} of term {other.term} follows {one.version} of term {one.term}")

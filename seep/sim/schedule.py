@@ -22,7 +22,7 @@ from seep.sim.checks import Watch, unrest
 from seep.sim.faults import LATE, MAIN, RESERVE, Fault, draw_faults
 from seep.sim.flows import DrawnFlow, draw_flow
 from seep.sim.injector import Injector
-from seep.sim.oracle import Violation, check_journal, check_output, check_sources
+from seep.sim.oracle import Violation, check_journals, check_output, check_sources
 from seep.sim.world import World
 
 MESSAGES = 1_000
@@ -115,8 +115,7 @@ def run_schedule(seed: int, faults: list[Fault] | None = None) -> Outcome:
         _run_to_end(world)
         outcome.stopped = _judge(graph, world, watch, injector.wiped, rest=seed % REST_EVERY == 0)
         outcome.rows = check_output(graph, world.store, complete=not outcome.stopped)
-        for journal in world.store.journals:
-            check_journal(graph, journal)
+        check_journals(graph, world.store)
     except Violation as violation:
         outcome.violation = str(violation)
     store, journals = world.store, world.store.journals

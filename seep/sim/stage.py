@@ -20,7 +20,7 @@ from seep.partition.contract import Edge, Graph, Node
 from seep.partition.operator import OperatorPartition
 from seep.partition.worker import Partition, Worker
 from seep.sim.light import Chained, LightIntake, LightOutlet, by_key, local
-from seep.sim.oracle import Violation, check_journal, check_output, check_sources
+from seep.sim.oracle import Violation, check_journals, check_output, check_sources
 from seep.sim.world import SimNode, World
 
 CALM = Settings(
@@ -140,8 +140,7 @@ class Stage:
         if not stopping:
             check_sources(self.graph, world.store)
         check_output(self.graph, world.store, complete=not stopping)
-        for journal in world.store.journals:
-            check_journal(self.graph, journal)
+        check_journals(self.graph, world.store)
         return stopping
 
     def play_through(self, watch: Callable[[], None] | None = None) -> None:

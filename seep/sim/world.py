@@ -16,7 +16,7 @@ from typing import Any
 
 from seep.control.controller import Controller
 from seep.control.requests import Request, WorkerLost
-from seep.model.ids import CONTROLLER
+from seep.model.ids import CONTROLLER, PartitionId
 from seep.model.settings import Settings
 from seep.partition.contract import Graph
 from seep.partition.pulse import Pulse
@@ -78,6 +78,8 @@ class World:
         self.deaf_until: dict[tuple[str, str], float] = {}
         self.spawned = 0
         self.want = 0
+        self.published: dict[PartitionId, set[int]] = {}
+        """Epochs that each sink has shown to the outside."""
         self.messages = 0
         self.store_errors = 0.0
         """Share of store calls that fail, half of them after they took effect."""
@@ -222,6 +224,7 @@ class World:
         partition = node.machine.partitions.get(effect.partition)
         if isinstance(partition, SinkPartition):
             upto = partition.outlet.publish(effect.epoch, effect.record, effect.ended)
+            self.published.setdefault(effect.partition, set()).add(effect.epoch)
             self.at(0.1, self._deliver, node, Published(effect.partition, upto))
 
     def _delay(self) -> float:

@@ -248,9 +248,10 @@ class TestLoader:
         assert (found, self.loads(at)) == ([], [4])
 
     def test_where_there_is_nothing_nobody_is_asked(self) -> None:
-        at, _, _ = self.begin(0)
+        at, _, found = self.begin(0)
         self.stored(at, 0)
-        assert (sent(at, Fetch), self.loads(at)) == ([], [0])
+        assert (sent(at, Fetch), self.loads(at)) == ([], [])
+        assert [reply.value for reply in found] == [[]]
 
     def test_without_copies_only_the_store_is_asked(self) -> None:
         at, _, _ = self.begin(0, copies_bytes=0)

@@ -44,7 +44,7 @@ class Bench:
     def journal(self, *receivers: Entry) -> None:
         version = self.desk.journal.version + 1
         self.desk.journal = Journal(version, 1, {e.partition: e for e in (ME, *receivers)})
-        self.outputs.adopt(ME)
+        self.outputs.adopt()
 
     def add(self, *epochs: int, buckets: tuple[int, ...] = (5, 4000)) -> None:
         for epoch in epochs:

@@ -16,13 +16,14 @@ from seep.sim.directed import (
     lives,
     loads,
     outages,
+    parts,
     tables,
     zombies,
 )
 from seep.sim.directed.registry import SCENARIOS
 from seep.sim.oracle import Violation
 
-FILES = (calm, links, busy, zombies, gone, lives, bases, copies, outages, emptied, ended, idle, loads, tables)
+FILES = (calm, links, busy, zombies, gone, lives, bases, copies, outages, emptied, ended, idle, loads, tables, parts)
 
 
 def run_scenario(name: str) -> str:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+from seep.control.requests import FixEpoch, ReleaseEpoch
+from seep.model.epoch import Moment
 from seep.model.ids import CONTROLLER, Generation, PartitionId
 from seep.partition.sink import SinkPartition
 from seep.partition.source import SourcePartition
 from seep.partition.worker import Worker
+from seep.protocol.journal import SEALED, SHADOW
+from seep.sim.checks import partitions
 from seep.sim.directed.registry import demand, scenario
+from seep.sim.light import Chained, Item
 from seep.sim.stage import Stage, chain
 
 
@@ -20,7 +26,23 @@ def _scales(parts: int, **knobs: Any) -> None:
     demand(not stage.given_up(), f"a Replace was given up although nothing was wrong: {stage.given_up()}")
     live = {name: len(stage.world.controller.journal.live(name)) for name in stage.graph.nodes}
     demand(live == {"s": 2, "a": 1, "out": 2}, f"asked for s 2, a 1, out 2, got {live}")
-    demand(not any(e.base for e in stage.world.controller.journal.live("a")), "what it started from is still kept")
+    controller = stage.world.controller
+    demand(not any(e.base for e in controller.journal.entries.values()), "what one started from is still kept")
+    demand(controller.statuses.keys() <= controller.journal.entries.keys(), "one that is gone is not forgotten")
+    _demand_that_all_listen(stage)
+    kept = max(len(log) for log in stage.world.store.logs.values())
+    demand(kept < 30, f"a log still has {kept} epochs")
+
+
+def _demand_that_all_listen(stage: Stage) -> None:
+    for partition in partitions(stage.world):
+        if isinstance(partition, SinkPartition):
+            continue
+        for receiver, cursor in ((r, c) for cursors in partition.outputs.cursors.values() for r, c in cursors.items()):
+            served = stage.partition(str(receiver))
+            assert not isinstance(served, SourcePartition)
+            listens = cursor.subscription in served.inputs.by_subscription
+            demand(listens, f"{partition.entry.partition} still serves {receiver}, which has left")
 
 
 @scenario
@@ -145,6 +167,7 @@ def workers_that_rest_are_let_go() -> None:
     decisions = [what for _, what in stage.world.controller.decisions]
     demand(any("released" in what for what in decisions), "nobody was let go")
     demand(not any("restarts" in what for what in decisions), f"one that was at work went: {decisions}")
+    demand(not any("lost" in what for what in decisions), f"one that was let go still counted: {decisions}")
     demand(len(stage.world.live_workers()) <= 5, f"{len(stage.world.live_workers())} workers at the end")
 
 
@@ -161,3 +184,98 @@ def workers_that_are_wanted_stay() -> None:
     stage.when(lambda: bool(stage.world.controller.journal.replaces), lambda: stage.at(5.0, look))
     stage.play_through()
     demand(released == [0], "one that was wanted was let go")
+
+
+@scenario
+def shadow_waits_for_a_slot_of_its_own() -> None:
+    """A worker that is wanted comes in a moment: until then a shadow is placed beside nobody."""
+    stage = Stage(chain(400))
+    beside: set[str] = set()
+
+    def watch() -> None:
+        entries = stage.world.controller.journal.entries.values()
+        for shadow in (entry for entry in entries if entry.role == SHADOW and entry.worker):
+            beside.update(str(e.partition) for e in entries if e.worker == shadow.worker and e != shadow)
+
+    stage.scale(60.0, "a", 3)
+    stage.play_through(watch)
+    demand(len(stage.world.controller.journal.live("a")) == 3, "it was not split")
+    demand(not beside, f"shadows were placed beside {sorted(beside)}")
+
+
+@scenario
+def split_is_prompt() -> None:
+    """Reports and retries are rare: whatever the next step waits for is told at once."""
+    stage = Stage(chain(900), report_ms=250.0, retry_ms=250.0, suspect_ms=1_000.0)
+    for at_ms, operator, count in ((60, "a", 2), (160, "a", 1), (260, "s", 2), (360, "out", 2), (460, "out", 3)):
+        stage.scale(at_ms, operator, count)
+    sealed: dict[PartitionId, list[float]] = {}
+
+    def watch() -> None:
+        for entry in stage.world.controller.journal.entries.values():
+            if entry.role == SEALED:
+                sealed.setdefault(entry.partition, []).append(stage.world.now_ms)
+
+    stage.play_through(watch)
+    stayed = max(seen[-1] - seen[0] for seen in sealed.values())
+    demand(stayed < 60, f"an old one stayed for {stayed:.0f} ms")
+    done = [at_ms for at_ms, what in stage.world.controller.decisions if "committed" in what or "handed" in what]
+    taken = [round(at_ms % 100 - 60) for at_ms in done]
+    demand(len(taken) == 5 and max(taken) < 40, f"they took {taken} ms")
+
+
+@scenario
+def one_epoch_is_kept() -> None:
+    """For a savepoint every operator keeps its checkpoint of one and the same epoch, until that is let go of."""
+    stage = Stage(chain(900, {"a": 2}, deep=True), workers=6)
+    kept: list[set[tuple[int, bool]]] = []
+
+    def look() -> None:
+        controller, store = stage.world.controller, stage.world.store
+        fixed = [controller.statuses[PartitionId(*name)] for name in (("a", 0), ("a", 1), ("b", 0))]
+        there = {(s.fixed_epoch, s.fixed_version in store.checkpoints[s.partition]) for s in fixed}
+        kept.append(there)
+
+    def release() -> None:
+        for replace in stage.world.controller.journal.replaces:
+            stage.world.request(ReleaseEpoch(replace.number))
+
+    stage.at(60.0, lambda: stage.world.request(FixEpoch()))
+    stage.at(130.0, look)
+    stage.at(230.0, look)
+    stage.at(240.0, release)
+    stage.play_through()
+    demand(kept[0] == kept[1] and len(kept[0]) == 1 and next(iter(kept[0]))[1], f"{kept}")
+    demand(not stage.world.controller.journal.replaces, "it is still kept")
+    demand(all(stage.operator(p).pinned is None for p in ("a/0", "a/1", "b/0")), "a checkpoint is still pinned")
+
+
+class Silent(Chained):
+    """Remembers everything and says nothing, until very late."""
+
+    def fold(self, moment: Moment, items: list[Item]) -> list[Item]:
+        return [item for item in super().fold(moment, items) if moment.epoch > 60]
+
+
+@scenario
+def sink_without_rows() -> None:
+    """What it is told is trimmed all the same, after a checkpoint's time."""
+    stage = Stage(chain(900, a=partial(Silent, keys=17)))
+    most = [0]
+
+    def watch() -> None:
+        if stage.find("a/0") is not None and stage.partition("a/0").running:
+            most[0] = max(most[0], len(stage.operator("a/0").outputs.buffers["a>out"].entries))
+
+    stage.play_through(watch)
+    demand(most[0] < 20, f"{most[0]} epochs are kept for a sink without rows")
+
+
+@scenario
+def partitions_are_spread() -> None:
+    """Those of one operator start on different workers, and the others where there is least."""
+    stage = Stage(chain(200, {"s": 2, "a": 2, "out": 2}), workers=2)
+    stage.play_through()
+    for name in ("s", "a", "out"):
+        live = stage.world.controller.journal.live(name)
+        demand(len({entry.worker for entry in live}) == 2, f"{name}: {[entry.worker for entry in live]}")

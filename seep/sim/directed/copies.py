@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from seep.partition.worker import Worker
+from seep.protocol.effects import Effect, LoadCheckpoints, StoreReply
 from seep.sim.directed.registry import demand, scenario
 from seep.sim.stage import Stage, chain
 
@@ -68,7 +69,7 @@ def copy_newer_than_the_base() -> None:
 @scenario
 def holder_is_lost() -> None:
     """Another upstream worker takes its place, and reads from the store what it has never been sent."""
-    stage = Stage(chain(600, {"s": 2}), workers=5, copies_bytes=ROOM, checkpoint_ms=10_000.0)
+    stage = Stage(chain(600, {"s": 2}), workers=5, copies_bytes=ROOM, checkpoint_ms=10_000.0, retry_ms=500.0)
     held: list[int] = []
 
     def look() -> None:
@@ -84,3 +85,46 @@ def holder_is_lost() -> None:
     stage.play_through()
     demand(held[0] > 0, "what it is sent is not held")
     demand(held[1] > 0, "nobody holds a copy")
+
+
+@scenario
+def copies_follow_by_increments() -> None:
+    """What is sent to a holder is enough: nothing is read from the store as long as nobody is lost."""
+    stage = Stage(chain(600), copies_bytes=ROOM, checkpoint_ms=10.0, increments=8)
+    perform, reads, held = stage.world.store.perform, [0], [0]
+
+    def counted(effect: Effect, now_ms: float = 0.0, answered_ms: float = 0.0) -> StoreReply | None:
+        reads[0] += isinstance(effect, LoadCheckpoints) and effect.upto > 0
+        return perform(effect, now_ms, answered_ms)
+
+    def watch() -> None:
+        if stage.find("a/0") is not None:
+            held[0] = max(held[0], stage.operator("a/0").protection.held)
+
+    stage.world.store.perform = counted  # type: ignore[method-assign]
+    stage.play_through(watch)
+    saved = stage.operator("a/0").saver.durable[-1].version
+    demand(held[0] >= saved - 1, f"version {held[0]} is held, {saved} is the newest")
+    demand(reads[0] == 0, f"the store was read {reads[0]} times")
+
+
+@scenario
+def what_is_held_is_said_again() -> None:
+    """The holder's answer is lost: asked again, it says so again."""
+    stage = Stage(chain(600), copies_bytes=ROOM, checkpoint_ms=10_000.0, suspect_ms=1_000.0)
+    held: list[int] = []
+
+    def save() -> None:
+        operator = stage.operator("a/0")
+        operator.checkpoint()
+        stage.when(lambda: bool(operator.saver.durable), lose, every_ms=0.05)
+
+    def lose() -> None:
+        operator = stage.operator("a/0")
+        stage.cut(operator.protection.holder, stage.host("a/0").name, 4.0, both=False)
+        stage.at(3.0, lambda: held.append(operator.protection.held))
+        stage.at(60.0, lambda: held.append(operator.protection.held))
+
+    stage.at(50.0, save)
+    stage.play_through()
+    demand(held[0] == 0 < held[1], f"versions held by its owner's word: {held}")

@@ -148,9 +148,22 @@ class Failing(Chained):
 
 @scenario
 def operator_that_fails_stops_the_flow() -> None:
-    """Its report says who and why."""
+    """Its report says who and why. What it held by then is not saved, though nobody hears of it for a while."""
     stage = Stage(chain(300, a=partial(Failing, keys=17)))
+
+    def failed() -> bool:
+        return stage.find("a/0") is not None and bool(stage.partition("a/0").failure)
+
+    saved: list[int] = []
+
+    def hide() -> None:
+        stage.cut(stage.host("a/0").name, CONTROLLER, 60.0, both=False)
+        saved.append(stage.operator("a/0").saver.version)
+        stage.at(55.0, lambda: saved.append(stage.operator("a/0").saver.version))
+
+    stage.when(failed, hide, every_ms=0.05)
     demand(stage.world.run_until(stage.over, 5_000.0), "no end")
+    demand(saved[0] == saved[1], "a state that is half changed was saved")
     report = stage.world.controller.journal.stopping
     demand("a: the scale is broken" in report, f"stopped with {report!r}")
 

@@ -116,3 +116,30 @@ def replace_that_takes_too_long_is_begun_anew() -> None:
     stage.play_through()
     demand(len(stage.given_up()) == 1, f"given up: {stage.given_up()}")
     demand(len(stage.world.controller.journal.live("a")) == 2, "it was not split")
+
+
+@scenario
+def controller_that_slept_blames_nobody() -> None:
+    """It hears nothing for longer than a silent worker is waited for, because it slept: nobody is started again."""
+    stage = Stage(chain(600), suspect_ms=40.0)
+    controller = stage.world.nodes[CONTROLLER]
+    for at_ms in (60.0, 200.0):
+        stage.at(at_ms, lambda: setattr(controller, "no_tick_until", stage.world.now_ms + 70.0))
+        for name in ("s/0", "a/0", "out/0"):
+            stage.at(at_ms, lambda name=name: stage.cut(stage.host(name).name, CONTROLLER, 69.0))  # type: ignore[misc]
+    stage.play_through()
+    blamed = [what for _, what in stage.world.controller.decisions if "silent" in what]
+    demand(not blamed, f"{blamed}")
+
+
+@scenario
+def store_fails_at_the_first_journal() -> None:
+    """Whether it was written is not known: asked, the store has none, and it is written again. Nothing was lost."""
+    stage = Stage()
+
+    def fail() -> None:
+        stage.world.store_down_until = stage.world.now_ms + 10.0
+
+    stage.when(lambda: stage.world.controller.wanted is not None, fail, every_ms=0.02)
+    stage.play_through()
+    demand(stage.world.store.journals[0].version == 1, "the first journal is not the first")

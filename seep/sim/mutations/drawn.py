@@ -72,8 +72,10 @@ def _hidden(tree: ast.Module) -> set[int]:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             hidden.update(range(node.lineno, node.body[0].lineno))
-        if isinstance(node, ast.Import | ast.ImportFrom | ast.AnnAssign) or (
-            isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if (
+            isinstance(node, ast.Import | ast.ImportFrom | ast.AnnAssign)
+            or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+            or (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__slots__")
         ):
             hidden.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return hidden
