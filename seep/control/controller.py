@@ -353,8 +353,6 @@ class Controller:
                 version, epoch = reply.value
                 journal = planner.recover_in_parts(self.journal, partition, version, epoch, self.parts)
                 self._note(f"{partition} comes back as {self.parts} parts")
-                if partition in journal.entries:
-                    journal = planner.restart(journal, partition, place(journal, partition, self.attendance.at_hand()))
             self._change(journal)
 
         self._call(lambda token: FenceStore(token, partition, generation, version), fenced)

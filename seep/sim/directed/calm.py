@@ -8,13 +8,14 @@ from typing import Any
 from seep.control.requests import FixEpoch, ReleaseEpoch
 from seep.model.epoch import Moment
 from seep.model.ids import CONTROLLER, Generation, PartitionId
+from seep.partition.contract import Edge, Graph, Node
 from seep.partition.sink import SinkPartition
 from seep.partition.source import SourcePartition
 from seep.partition.worker import Worker
 from seep.protocol.journal import SEALED, SHADOW
 from seep.sim.checks import partitions
 from seep.sim.directed.registry import demand, scenario
-from seep.sim.light import Chained, Item
+from seep.sim.light import Chained, Item, LightIntake, LightOutlet, by_key
 from seep.sim.stage import Stage, chain
 
 
@@ -30,6 +31,12 @@ def _scales(parts: int, **knobs: Any) -> None:
     demand(not any(e.base for e in controller.journal.entries.values()), "what one started from is still kept")
     demand(controller.statuses.keys() <= controller.journal.entries.keys(), "one that is gone is not forgotten")
     _demand_that_all_listen(stage)
+    gone = [
+        str(p) for p, saved in stage.world.store.checkpoints.items() if saved and p not in controller.journal.entries
+    ]
+    demand(not gone, f"checkpoints of {gone} are still there")
+    old = stage.world.store.logs[PartitionId("s", 0)]
+    demand(len(old) == 1, f"the log of a source that is gone has {len(old)} epochs")
     kept = max(len(log) for log in stage.world.store.logs.values())
     demand(kept < 30, f"a log still has {kept} epochs")
 
@@ -279,3 +286,46 @@ def partitions_are_spread() -> None:
     for name in ("s", "a", "out"):
         live = stage.world.controller.journal.live(name)
         demand(len({entry.worker for entry in live}) == 2, f"{name}: {[entry.worker for entry in live]}")
+
+
+@scenario
+def what_cannot_begin_yet_waits() -> None:
+    """Asked for while the operator is being replaced: it is done afterwards."""
+    stage = Stage(chain(600))
+    for at_ms, count in ((60.0, 2), (61.0, 4), (62.0, 3)):
+        stage.scale(at_ms, "a", count)
+    stage.play_through()
+    live = len(stage.world.controller.journal.live("a"))
+    demand(live == 3, f"{live} partitions, asked for 3")
+
+
+@scenario
+def lost_trim_is_said_again() -> None:
+    """A source at its limit waits for its receiver to trim, which says so once, in vain, and has no more to say then."""
+    routes = {"s>out": by_key}
+    nodes = {
+        "s": Node("s", "source", partial(LightIntake, 5, 2, 200, 40, routes=routes)),
+        "out": Node("out", "sink", LightOutlet),
+    }
+    stage = Stage(Graph(nodes, (Edge("s>out", "s", "out", 0),)), buffer_bytes=600, suspect_ms=1_000.0)
+    stage.at(60.0, lambda: stage.cut(stage.host("out/0").name, stage.host("s/0").name, 30.0, both=False))
+    stage.play_through()
+
+
+class Collected(LightOutlet):
+    """Shows nothing outside: its committed logs are the result, those of partitions that are gone, too."""
+
+    def publish(self, epoch: int, record: Any, ended: bool) -> int:
+        return -1
+
+
+@scenario
+def collected_rows_stay() -> None:
+    """A sink that is handed over leaves all that it has committed."""
+    flow = chain(300)
+    stage = Stage(Graph({**flow.nodes, "out": Node("out", "sink", Collected)}, flow.edges))
+    stage.scale(60.0, "out", 2)
+    stage.play_through()
+    for partition, log in stage.world.store.history.items():
+        if partition.operator == "out":
+            demand(stage.world.store.logs[partition] == log, f"{partition} has lost what it committed")

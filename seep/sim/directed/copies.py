@@ -128,3 +128,28 @@ def what_is_held_is_said_again() -> None:
     stage.at(50.0, save)
     stage.play_through()
     demand(held[0] == 0 < held[1], f"versions held by its owner's word: {held}")
+
+
+@scenario
+def nobody_has_a_copy() -> None:
+    """All who might have one say that they have none: the store is asked at once, not after a while."""
+    stage = Stage(chain(300), copies_bytes=ROOM, report_ms=50.0)
+    crashed: list[float] = []
+    back: list[float] = []
+
+    def crash() -> None:
+        for node in stage.world.live_workers():
+            assert isinstance(node.machine, Worker)
+            node.machine.holder.chains.clear()
+            node.machine.holder.bytes.clear()
+        crashed.append(stage.world.now_ms)
+        stage.crash("a/0")
+
+    def watch() -> None:
+        if crashed and not back and stage.find("a/0") is not None and stage.partition("a/0").running:
+            back.append(stage.world.now_ms)
+
+    stage.at(60.0, crash)
+    stage.play_through(watch)
+    demand(back[0] - crashed[0] < 20.0, f"it took {back[0] - crashed[0]:.1f} ms to come back")
+    demand(_restored_from_memory(stage) == 0, "it was restored from memory")

@@ -71,3 +71,20 @@ def torn_checkpoint_hidden_by_a_copy() -> None:
 
         stage.at(80.0, tear)
         stage.play_through()
+
+
+@scenario
+def log_that_a_new_source_begins_from_is_gone() -> None:
+    """It cannot know where the old one ended: the flow stops, and says whose log it was."""
+    stage = Stage(chain(400))
+
+    def handed_over() -> bool:
+        return len(stage.world.controller.journal.live("s")) == 2
+
+    def lose() -> None:
+        del stage.world.store.logs[PartitionId("s", 0)]
+
+    stage.scale(60.0, "s", 2)
+    stage.when(handed_over, lose, every_ms=0.05)
+    report = stage.play()
+    demand("the epoch log of s/0 is gone" in report, f"stopped with {report!r}")
