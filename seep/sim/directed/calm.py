@@ -301,7 +301,7 @@ def what_cannot_begin_yet_waits() -> None:
 
 @scenario
 def lost_trim_is_said_again() -> None:
-    """A source at its limit waits for its receiver to trim, which says so once, in vain, and has no more to say then."""
+    """At its limit a source waits for its receiver to trim; that says so once, in vain, and then no more."""
     routes = {"s>out": by_key}
     nodes = {
         "s": Node("s", "source", partial(LightIntake, 5, 2, 200, 40, routes=routes)),
