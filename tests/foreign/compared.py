@@ -95,10 +95,21 @@ def shown(value: Any) -> str:
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, timedelta):
-        return str(value)
+        return _span(value)
     if isinstance(value, str):
         return value or "(empty)"
     return str(value)
+
+
+def _span(value: timedelta) -> str:
+    days, rest = divmod(value, timedelta(days=1))
+    words = [f"{days} day{'s' if days != 1 else ''}"] if days else []
+    if rest or not days:
+        hours, rest = divmod(rest, timedelta(hours=1))
+        minutes, rest = divmod(rest, timedelta(minutes=1))
+        fraction = f".{rest.microseconds:06}".rstrip("0") if rest.microseconds else ""
+        words.append(f"{hours:02}:{minutes:02}:{rest.seconds:02}{fraction}")
+    return " ".join(words)
 
 
 def _text(rows: list[list[str]]) -> str:

@@ -110,8 +110,7 @@ def cast(made: pl.Expr, old: pl.DataType, new: pl.DataType) -> pl.Expr:
     if old == new:
         return made
     if old == pl.String and isinstance(new, pl.Datetime):
-        return made.str.replace("T", " ").str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="us", time_zone="UTC", strict=False).fill_null(
-            made.str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime("us", "UTC")))  # fmt: skip
+        return _moment(made)
     if old == pl.String and new == pl.Date:
         return made.str.slice(0, 10).str.to_date("%Y-%m-%d")
     if old == pl.String and new == pl.Boolean:
@@ -127,6 +126,14 @@ def cast(made: pl.Expr, old: pl.DataType, new: pl.DataType) -> pl.Expr:
     if old.is_float() and new == pl.String:
         raise NotSaid("text of a float")
     return made.cast(new)
+
+
+def _moment(made: pl.Expr) -> pl.Expr:
+    """A time as SQL writes it: with or without seconds, or a day alone; only UTC."""
+    text = made.str.strip_chars().str.replace("T", " ").str.replace(r"(Z|\+00(:?00)?)$", "")
+    full = pl.when(text.str.len_chars() <= 10).then(text + " 00:00:00").otherwise(text)
+    full = pl.when(full.str.len_chars() == 16).then(full + ":00").otherwise(full)
+    return full.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="us", time_zone="UTC")
 
 
 def _cast(scope: Scope, node: exp.Cast) -> pl.Expr:

@@ -30,13 +30,16 @@ class Ordering:
 class Queries:
     """Makes relations of SELECTs; `base` gives the tables and views that have a name."""
 
-    def __init__(self, base: Callable[[str], Relation]) -> None:
+    def __init__(
+        self, base: Callable[[str], Relation], constant: Callable[[list[list[exp.Expression]], list[str]], Relation]
+    ) -> None:
         self._base = base
+        self._constant = constant
         self._with: dict[str, exp.Expression] = {}
 
     def fresh(self) -> Queries:
         """For a view: it sees no WITH of the query that reads it."""
-        return Queries(self._base)
+        return Queries(self._base, self._constant)
 
     def ordered(self, node: exp.Expression) -> tuple[Relation, list[Ordering]]:
         """A query's rows, and the order in which it wants to see them."""
@@ -58,6 +61,8 @@ class Queries:
     def _order_value(self, made: Relation, node: exp.Expression) -> pl.Expr:
         if isinstance(node, exp.Literal) and not node.is_string:
             return pl.col(made.columns[int(node.name) - 1].physical)
+        if not made.scope.sees(node) and made.below:
+            return replace(made, columns=made.below).scope.make(node)
         return made.scope.make(node)
 
     # --- shapes --------------------------------------------------------------------------------------------------
@@ -130,10 +135,17 @@ class Queries:
         names = [one.name.lower() for one in (node.args.get("alias") or exp.TableAlias()).args.get("columns") or []]
         if isinstance(node, exp.Subquery):
             return self.query(node.this).renamed(alias, names)
+        if isinstance(node, exp.Values):
+            rows = [one.expressions if isinstance(one, exp.Tuple) else [one] for one in node.expressions]
+            return self._constant(rows, [f"column{at}" for at in range(len(rows[0]))]).renamed(alias, names)
+        if isinstance(node, exp.Table) and isinstance(node.this, exp.ExplodingGenerateSeries):
+            return self._series(node.this).renamed(alias, names)
         if not isinstance(node, exp.Table):
             raise NotSaid(f"from {type(node).__name__.lower()}")
         if isinstance(node.this, exp.Anonymous):
             return self._table_function(node.this).renamed(node.alias.lower() or node.this.name.lower(), names)
+        if node.args.get("version") is not None or node.args.get("when") is not None:
+            raise NotSaid("a join with a table as of now")
         if not isinstance(node.this, exp.Identifier):
             raise NotSaid(f"table function {type(node.this).__name__.lower()}")
         if node.name.lower() in self._with:
@@ -141,6 +153,15 @@ class Queries:
             inner_names = [one.name.lower() for one in inner.args["alias"].args.get("columns") or []]
             return self.query(inner.this).renamed(alias, names or inner_names)
         return self._base(node.name.lower()).renamed(alias, names)
+
+    def _series(self, node: exp.ExplodingGenerateSeries) -> Relation:
+        ends = [node.args.get("start"), node.args.get("end"), node.args.get("step") or exp.Literal.number(1)]
+        try:
+            start, end, step = (int(one.sql()) for one in ends)
+        except ValueError as error:
+            raise NotSaid("a series of other than numbers") from error
+        numbers = range(start, end + (1 if step > 0 else -1), step)
+        return self._constant([[exp.Literal.number(one)] for one in numbers], ["generate_series"])
 
     def _table_function(self, node: exp.Anonymous) -> Relation:
         title = node.name.lower()
@@ -439,7 +460,11 @@ class Queries:
             inner = one.unalias()
             if isinstance(inner, exp.Star) or isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star):
                 wanted = inner.table.lower() if isinstance(inner, exp.Column) else ""
-                columns += [replace(each, qualifier="") for each in made.columns if wanted in ("", each.qualifier)]
+                star = inner.this if isinstance(inner, exp.Column) else inner
+                left_out = {made.scope.column(exp.column(each.name, each.args.get("table") or None)).physical
+                            for each in star.args.get("except_") or []}  # fmt: skip
+                shown = [each for each in made.columns if wanted in ("", each.qualifier)]
+                columns += [replace(each, qualifier="") for each in shown if each.physical not in left_out]
                 continue
             value = made.scope.make(inner)
             name = one.alias_or_name.lower() or _title(inner)
@@ -451,7 +476,7 @@ class Queries:
                 raise NotSaid("a column of nulls without a type")
             fresh[physical] = value
             columns.append(Column("", name, physical))
-        return replace(made.extend(fresh), columns=tuple(columns))
+        return replace(made.extend(fresh), columns=tuple(columns), below=made.columns)
 
 
 def _distinct(made: Relation) -> Relation:

@@ -73,6 +73,9 @@ class Relation:
     global_aggregate: bool = False
     """Whether SQL wants a row even of nothing: `aggregate` gives none for a group without rows."""
     known: dict[str, str] = field(default_factory=dict)
+    """Expressions that are columns already."""
+    below: tuple[Column, ...] = ()
+    """What was in sight before the projection: ORDER BY may name it."""
 
     @property
     def scope(self) -> Scope:
@@ -86,7 +89,7 @@ class Relation:
             Column(qualifier, name, fresh[one.physical]) for name, one in zip(shown, self.columns, strict=True)
         )
         table = self.table.rename(**{new: old for old, new in fresh.items()})
-        return replace(self, table=table, columns=columns, known={})
+        return replace(self, table=table, columns=columns, known={}, below=())
 
     def filter(self, keep: pl.Expr) -> Relation:
         return replace(self, table=self.table.filter(keep))
@@ -106,7 +109,7 @@ class Relation:
             kind = self.table.schema.field(name).type
             if pa.types.is_floating(kind) or pa.types.is_nested(kind) or pa.types.is_null(kind):
                 raise NotSaid("float and nested keys")
-        return replace(self, table=self.table.key_by(*keys).aggregate(**aggregates), columns=(), known={})
+        return replace(self, table=self.table.key_by(*keys).aggregate(**aggregates), columns=(), known={}, below=())
 
     def unnested(self, keys: Sequence[str], lists: dict[str, pa.Schema]) -> Relation:
         """Rows from columns that are lists of rows of these schemas."""

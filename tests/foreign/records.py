@@ -1,0 +1,382 @@
+"""Runs record-at-a-time cases: one source of all messages in their order, one message an epoch.
+
+A topic is the part of the source with its messages; a table's are put in force by `table(deleted=)`. All that the case's
+statements make is collected: of a stream its rows, of a table its changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+from sqlglot import exp
+
+import seep
+from tests.foreign import ksql
+from tests.foreign.aggregates import aggregates_in, kept
+from tests.foreign.expressions import Column, Scope, fingerprint
+from tests.foreign.ksql import Case, Declared, Derived
+from tests.foreign.queries import conjuncts
+from tests.foreign.relation import Names, polars_schema
+from tests.foreign.sequences import Shape, coded, difference
+from tests.foreign.verdicts import DIFFERS, FAILED, PASSED, UNSAID, Differs, NotSaid, Verdict
+
+DAY = timedelta(days=1)
+TOPIC, AT_MS, GONE = "topic", "at_ms", "gone"
+EAGER = "an unmatched row of a join of streams comes when the watermark makes it final, not at once"
+
+
+@dataclass(frozen=True)
+class Feed:
+    """A stream or table, its columns, and which of them are the message's key."""
+
+    data: Any
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    is_table: bool
+    formats: tuple[str, str] = ("KAFKA", "JSON")
+    window: str = ""
+    known: dict[str, str] | None = None
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(self.columns, polars_schema(self.data.schema), self.known)
+
+    def extend(self, made: dict[str, pl.Expr]) -> Feed:
+        return replace(self, data=self.data.with_columns(**made)) if made else self
+
+    def column_of(self, made: pl.Expr, names: Names) -> tuple[Feed, str]:
+        if made.meta.is_column():
+            return self, made.meta.output_name()
+        name = names.fresh("x")
+        return self.extend({name: made}), name
+
+    def renamed(self, qualifier: str, names: Names) -> Feed:
+        fresh = {name: names.fresh(name.rsplit("_", 1)[0]) for name in self.data.schema.names}
+        data = self.data.rename(**{new: old for old, new in fresh.items()})
+        columns = tuple(Column(qualifier, one.name, fresh[one.physical]) for one in self.columns)
+        return replace(self, data=data, columns=columns, key=tuple(fresh[one] for one in self.key))
+
+
+class Topics:
+    """Builds the flow of a case, statement by statement."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.names = Names()
+        self.feeds: dict[str, Feed] = {}
+        self.topics: dict[str, str] = {}
+        """Of which name each topic is."""
+        statements = [one for one in map(ksql.parsed, case.statements) if one is not None]
+        self.declared = {one.topic: one for one in statements if isinstance(one, Declared)}
+        self.derived = [one for one in statements if isinstance(one, Derived)]
+        graces = {one.grace or DAY for one in self.derived if one.window or one.within}
+        if len(graces) > 1:
+            raise NotSaid("several grace periods in one flow")
+        self.lateness = next(iter(graces), None)
+        self.flow = seep.Flow("foreign")
+
+    def build(self) -> None:
+        """All that the statements make."""
+        source = self._source()
+        for one in self.declared.values():
+            self.feeds[one.name] = self._declared(source, one)
+        for made in self.derived:
+            feed = self._derived(made)
+            formats = tuple((given or old).upper() for given, old in zip(made.formats, feed.formats, strict=True))
+            self.feeds[made.name] = replace(feed, formats=(formats[0], formats[1]))
+            self.topics[made.topic] = made.name
+
+    # --- what comes in -------------------------------------------------------------------------------------------
+
+    def _source(self) -> Any:
+        fields = [pa.field(TOPIC, pa.string()), pa.field(AT_MS, pa.int64()), pa.field(GONE, pa.bool_())]
+        for one in self.declared.values():
+            fields += [each.with_name(f"{one.name}.{each.name}") for each in one.fields]
+        schema = pa.schema(fields)
+        rows = []
+        for message in self.case.inputs:
+            one = self.declared.get(message.topic)
+            if one is None:
+                raise NotSaid("a topic that nothing declares")
+            if message.window is not None:
+                raise NotSaid("a topic with its own timestamps, windows or wrapping")
+            if message.value is None and not one.is_table:
+                raise NotSaid("a stream with messages without a value")
+            row: dict[str, Any] = dict.fromkeys(schema.names)
+            row |= {TOPIC: message.topic, AT_MS: message.at_ms, GONE: message.value is None}
+            row |= {f"{one.name}.{name}": value for name, value in coded(one, message).items()}
+            if not (one.is_table and message.key is None):  # a table takes no message without a key
+                rows.append(row)
+        table = pa.Table.from_pylist(rows, schema=schema)
+        if self.lateness is None:
+            return self.flow.source("messages", seep.MemorySource(table, per_epoch=1))
+        source = seep.MemorySource(table, per_epoch=1)
+        return self.flow.source("messages", source, time=(AT_MS, "ms"), lateness=self.lateness)
+
+    def _declared(self, source: Any, one: Declared) -> Feed:
+        physical = {each.name: self.names.fresh(each.name) for each in one.fields}
+        at = self.names.fresh("rowtime")
+        columns = {new: pl.col(f"{one.name}.{old}") for old, new in physical.items()}
+        mine = source.filter(pl.col(TOPIC) == one.topic).select(**columns, **{at: pl.col(AT_MS)}, **{GONE: pl.col(GONE)})
+        shown = tuple(Column("", name, new) for name, new in physical.items())
+        keys = tuple(physical[name] for name in one.keys)
+        if not one.is_table:
+            return Feed(mine, shown, keys, False, one.formats)
+        if any(pa.types.is_floating(mine.schema.field(key).type) for key in keys):
+            raise NotSaid("float and nested keys")
+        table = mine.key_by(*keys).table(deleted=pl.col(GONE)).drop(GONE, at)
+        return Feed(table, shown, keys, True, one.formats)
+
+    # --- queries -------------------------------------------------------------------------------------------------
+
+    def _derived(self, made: Derived) -> Feed:
+        select = made.select
+        feed = self._from(made)
+        where = select.args.get("where")
+        if where is not None:
+            feed = replace(feed, data=feed.data.filter(feed.scope.make(where.this)))
+        functions = [found for one in [*select.expressions, *self._having(select)] for found in aggregates_in(one)]
+        if select.args.get("group") is not None:
+            feed = self._grouped(feed, made, functions)
+            for one in self._having(select):
+                feed = replace(feed, data=feed.data.filter(feed.scope.make(one)))
+        elif functions or made.window:
+            raise NotSaid("an aggregate without a group")
+        if made.partition:
+            keys = []
+            for one in made.partition:
+                value = feed.scope.make(one)
+                feed, name = feed.column_of(value, self.names)
+                feed = replace(feed, known={**(feed.known or {}), fingerprint(one): name})
+                keys.append(name)
+            feed = replace(feed, key=tuple(keys))
+        return self._projected(feed, select)
+
+    def _having(self, select: exp.Select) -> list[exp.Expression]:
+        having = select.args.get("having")
+        return [having.this] if having is not None else []
+
+    def _named(self, node: exp.Expression) -> Feed:
+        name = node.name.lower()
+        if not isinstance(node, exp.Table) or name not in self.feeds:
+            raise NotSaid("a topic that nothing declares")
+        return self.feeds[name].renamed(node.alias_or_name.lower(), self.names)
+
+    def _from(self, made: Derived) -> Feed:
+        select = made.select
+        if select.args.get("from_") is None:
+            raise NotSaid("a query without FROM")
+        feed = self._named(select.args["from_"].this)
+        within = list(made.within)
+        for join in select.args.get("joins") or []:
+            feed = self._joined(feed, self._named(join.this), join, within, made)
+        return feed
+
+    def _joined(
+        self, left: Feed, right: Feed, join: exp.Join, within: list[tuple[timedelta, timedelta]], made: Derived
+    ) -> Feed:
+        how = (join.side or "inner").lower()
+        on = join.args.get("on")
+        conditions = conjuncts(on) if on is not None else []
+        if len(conditions) != 1 or not isinstance(conditions[0], exp.EQ) or left.window or right.window:
+            raise NotSaid("a join on more than one equality")
+        one, other = conditions[0].left, conditions[0].right
+        if not left.scope.sees(one) or not right.scope.sees(other):
+            one, other = other, one
+        left, left_key = left.column_of(left.scope.make(one), self.names)
+        right, right_key = right.column_of(right.scope.make(other), self.names)
+        if left.data.schema.field(left_key).type != right.data.schema.field(right_key).type:
+            raise NotSaid("a join of different types")
+        columns = (*left.columns, *right.columns)
+        found = self.names.fresh("found")
+        if not left.is_table and not right.is_table:
+            if how != "inner" and made.grace is None:
+                raise Differs(EAGER)
+            before, after = within.pop(0)
+            right = right.extend({right_key + "_kept": pl.col(right_key)})
+            left = left.extend({left_key + "_kept": pl.col(left_key)})
+            streams = left.data.key_by(left_key), right.data.key_by(right_key)
+            data = streams[0].join(streams[1], within=(-before, after), how=how)
+            kept_keys = {left_key: left_key + "_kept", right_key: right_key + "_kept"}
+            columns = tuple(replace(each, physical=kept_keys.get(each.physical, each.physical)) for each in columns)
+            known = {"rowkey": left_key, fingerprint(one): left_key}
+            return Feed(data, columns, (left_key,), False, left.formats, known=known)
+        if not left.is_table:
+            if right.key != (right_key,):
+                raise NotSaid("a join with a table by another column than its key")
+            marked = right.data.with_columns(**{found: pl.lit(True)})
+            data = left.data.filter(pl.col(left_key).is_not_null()).key_by(left_key).join_table(marked, how=how)
+            data = data.with_columns(**{right_key: pl.when(pl.col(found)).then(pl.col(left_key))})
+            return Feed(data, columns, (left_key,), False, left.formats, known={"rowkey": left_key})
+        if right.key != (right_key,) or not right.is_table:
+            raise NotSaid("a join with a table by another column than its key")
+        marked = right.data.with_columns(**{found: pl.lit(True)})
+        if left.key != (left_key,):
+            data = left.data.join(marked, on=left_key, how=how)
+            data = data.with_columns(**{right_key: pl.when(pl.col(found)).then(pl.col(left_key))})
+            return Feed(data, columns, left.key, True, left.formats, known={})
+        there = self.names.fresh("found")
+        data = left.data.with_columns(**{there: pl.lit(True)}).join(marked, how=how)
+        own = self.names.fresh("key")
+        data = data.with_columns(
+            **{
+                right_key: pl.when(pl.col(found)).then(pl.col(left_key)),
+                own: pl.when(pl.col(there)).then(pl.col(left_key)),
+            }
+        )
+        if how != "inner":
+            columns = tuple(replace(each, physical=own) if each.physical == left_key else each for each in columns)
+        key = {"rowkey": left_key, fingerprint(one if how == "left" else other): left_key}
+        if how in ("left", "inner"):
+            columns = tuple(replace(each, physical=left_key) if each.physical == own else each for each in columns)
+        elif how == "right":
+            columns = tuple(replace(each, physical=left_key) if each.physical == right_key else each for each in columns)
+        return Feed(data, columns, (left_key,), True, left.formats, known=key if how == "full" else {"rowkey": left_key})
+
+    def _grouped(self, feed: Feed, made: Derived, functions: list[exp.Expression]) -> Feed:
+        keys: list[str] = []
+        known: dict[str, str] = {}
+        columns: list[Column] = []
+        nodes = made.select.args["group"].expressions
+        for one in [each for node in nodes for each in (node.expressions if isinstance(node, exp.Tuple) else [node])]:
+            feed, name = feed.column_of(feed.scope.make(one), self.names)
+            if pa.types.is_floating(feed.data.schema.field(name).type):
+                raise NotSaid("float and nested keys")
+            keys.append(name)
+            known[fingerprint(one)] = name
+            columns += [column for column in feed.columns if column.physical == name]
+        specs: dict[str, Any] = {}
+        values: dict[str, pl.Expr] = {}
+        for function in functions:
+            name = self.names.fresh("agg")
+            needed = kept(feed.scope, function, name)
+            specs |= needed.specs
+            shown = self.names.fresh("agg")
+            values[shown] = needed.value
+            known[fingerprint(function)] = shown
+        keyed = feed.data
+        for name in keys:  # a message without the group's key belongs to no group there
+            keyed = keyed.filter(pl.col(name).is_not_null())
+        keyed = keyed.key_by(*keys)
+        if made.window is None:
+            data = keyed.aggregate(**specs)
+            return Feed(data.with_columns(**values), tuple(columns), tuple(keys), True, feed.formats, known=known)
+        if feed.is_table:
+            raise NotSaid("a window over a table")
+        kind, size, advance = made.window
+        windows = {
+            "tumbling": lambda: seep.tumbling(size),
+            "hopping": lambda: seep.sliding(size, every=advance),
+            "session": lambda: seep.session(size, inclusive=True),
+        }
+        bounds = self.names.fresh("window_start"), self.names.fresh("window_end")
+        emit = "close" if made.final else "update"
+        data = keyed.window(windows[kind](), emit=emit, names=bounds, **specs).with_columns(**values)
+        ms = {name: self.names.fresh(name) for name in bounds}
+        gap = int(size.total_seconds() * 1000) if kind == "session" else 0
+        data = data.with_columns(
+            **{
+                ms[bounds[0]]: pl.col(bounds[0]).dt.epoch("ms"),
+                ms[bounds[1]]: pl.col(bounds[1]).dt.epoch("ms") - gap,
+            }
+        )
+        known |= {"windowstart": ms[bounds[0]], "windowend": ms[bounds[1]]}
+        return Feed(data, tuple(columns), tuple(keys), not made.final, feed.formats, kind, known)
+
+    def _projected(self, feed: Feed, select: exp.Select) -> Feed:
+        joined = bool(select.args.get("joins"))
+        owners: dict[str, set[str]] = {}
+        for one in feed.columns:
+            owners.setdefault(one.name, set()).add(one.qualifier)
+        columns: list[Column] = []
+        fresh: dict[str, pl.Expr] = {}
+        keys: list[str] = []
+        unnamed = 0
+        for one in select.expressions:
+            inner = one.unalias()
+            if isinstance(inner, exp.Star) or isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star):
+                wanted = inner.table.lower() if isinstance(inner, exp.Column) else ""
+                for each in feed.columns:
+                    if wanted in ("", each.qualifier):
+                        name = f"{each.qualifier}_{each.name}" if joined else each.name
+                        columns.append(Column("", name, each.physical))
+                continue
+            value = feed.scope.make(inner)
+            name = one.alias.lower() if isinstance(one, exp.Alias) else ""
+            if not name and isinstance(inner, exp.Column):
+                name = inner.name.lower()
+                if joined and len(owners.get(name, ())) > 1 and inner.table:
+                    name = f"{inner.table.lower()}_{name}"
+            elif not name:
+                name = f"ksql_col_{unnamed}"
+                unnamed += 1
+            copied = isinstance(inner, exp.Anonymous) and inner.name.lower() == "as_value"
+            if value.meta.is_column() and not copied:
+                columns.append(Column("", name, value.meta.output_name()))
+                continue
+            physical = self.names.fresh(name)
+            fresh[physical] = value
+            columns.append(Column("", name, physical))
+        del keys
+        made = replace(feed.extend(fresh), columns=tuple(columns), known=None)
+        return made
+
+
+def judge(path: Path, name: str) -> Iterator[Verdict]:
+    """Run every case of a file."""
+    for case in ksql.cases(path):
+        yield _judged(case, f"{name}/{path.stem}: {case.name}")
+
+
+def _judged(case: Case, name: str) -> Verdict:
+    try:
+        if case.unsaid:
+            raise NotSaid(case.unsaid)
+        found = _run(case)
+    except NotSaid as reason:
+        return Verdict(name, UNSAID, str(reason))
+    except Differs as reason:
+        return Verdict(name, DIFFERS, str(reason))
+    except Exception as error:
+        return Verdict(name, FAILED, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+    return Verdict(name, FAILED if found else PASSED, found)
+
+
+def _run(case: Case) -> str:
+    built = Topics(case)
+    if not case.inputs:
+        raise NotSaid("a case without messages")
+    built.build()
+    wanted = sorted({message.topic for message in case.outputs} - set(built.declared))
+    if not wanted:
+        raise NotSaid("a case without messages")
+    for topic in wanted:
+        if topic not in built.topics:
+            raise NotSaid("a topic that nothing declares")
+        feed = built.feeds[built.topics[topic]]
+        (feed.data.changes() if feed.is_table else feed.data).collect(topic)
+    final = any(one.final for one in built.derived) or any(one.within and one.grace for one in built.derived)
+    if final:
+        raise NotSaid("rows at close, before the end")
+    result = seep.run(built.flow, on="inline")
+    for topic in wanted:
+        feed = built.feeds[built.topics[topic]]
+        shape = Shape(feed.columns, feed.key, feed.is_table, feed.formats, _bounds(feed))
+        messages = [message for message in case.outputs if message.topic == topic]
+        found = difference(result[topic].to_pylist(), shape, messages)
+        if found:
+            return f"{topic}: {found}"
+    return ""
+
+
+def _bounds(feed: Feed) -> tuple[str, str] | None:
+    if not feed.window:
+        return None
+    names = [name for name in feed.data.schema.names if name.startswith("window_")]
+    return names[-2], names[-1]

@@ -1,0 +1,169 @@
+"""Compares what a flow sent with the messages of a record-at-a-time case: for each key, and each window, in order.
+
+A table of another engine sends a message for each that came in; seep sends changes, and none for a row that did not
+change (`at most one change per key and epoch; unchanged rows are not sent`). So repeated messages of a key count once,
+and a deletion of what was never there not at all. Times of messages are not compared: seep's rows have event time by
+rules of their own.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from tests.foreign.expressions import Column
+from tests.foreign.ksql import Declared, Message
+from tests.foreign.verdicts import NotSaid
+
+_DICTS = ("JSON", "AVRO", "JSON_SR")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How the rows of a flow are messages."""
+
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    is_table: bool
+    formats: tuple[str, str]
+    bounds: tuple[str, str] | None
+
+    def shown(self, physicals: tuple[str, ...] | list[str]) -> list[Column]:
+        """The columns that are there under these names, each once."""
+        found = {one.physical: one for one in reversed(self.columns)}
+        return [found[name] for name in physicals if name in found]
+
+    @property
+    def values(self) -> list[Column]:
+        taken: set[str] = set()
+        kept = []
+        for one in self.columns:
+            if one.physical in self.key and one.physical not in taken:
+                taken.add(one.physical)
+            else:
+                kept.append(one)
+        return kept
+
+
+def coded(one: Declared, message: Message) -> dict[str, Any]:
+    """The columns of a message that comes in."""
+    kinds = {field.name: field.type for field in one.fields}
+    values = [name for name in kinds if name not in one.keys]
+    row = _parts(message.key, one.formats[0], list(one.keys), True)
+    if message.value is not None:
+        row |= _parts(message.value, one.formats[1], values, False)
+    return {name: _typed(value, kinds[name]) for name, value in row.items() if name in kinds}
+
+
+def _parts(given: Any, form: str, names: list[str], key: bool) -> dict[str, Any]:
+    if given is None or not names:
+        return {}
+    if isinstance(given, dict):
+        if form in ("PROTOBUF", "PROTOBUF_NOSR"):
+            raise NotSaid("Protobuf's defaults")
+        return {name.lower(): value for name, value in given.items()}
+    if form == "DELIMITED" and isinstance(given, str):
+        parts = next(csv.reader([given]), [])
+        if len(parts) != len(names):
+            raise NotSaid("a delimited message of another shape")
+        return {name: None if part == "" else part for name, part in zip(names, parts, strict=True)}
+    if len(names) == 1:
+        return {names[0]: given}
+    raise NotSaid(f"a {'key' if key else 'message'} of another shape")
+
+
+def _typed(value: Any, kind: pa.DataType) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, (dict, list)) and not pa.types.is_string(kind):
+        raise NotSaid("a message of another type than its column")
+    try:
+        if pa.types.is_integer(kind):
+            return int(value)
+        if pa.types.is_floating(kind):
+            return float(value)
+        if pa.types.is_boolean(kind):
+            return value if isinstance(value, bool) else str(value).lower() == "true"
+        if pa.types.is_string(kind):
+            if not isinstance(value, str):
+                raise NotSaid("a message of another type than its column")
+            return value
+    except ValueError as error:
+        raise NotSaid("a message of another type than its column") from error
+    raise NotSaid(f"type {kind}")
+
+
+def difference(rows: list[dict[str, Any]], shape: Shape, messages: list[Message]) -> str:
+    """What is wrong with these rows; nothing if they are as the messages say."""
+    found: dict[Any, list[Any]] = defaultdict(list)
+    wanted: dict[Any, list[Any]] = defaultdict(list)
+    keys, values = shape.shown(shape.key), shape.values
+    for message in messages:
+        key = _parts(message.key, shape.formats[0], [one.name for one in keys] or ["rowkey"], True)
+        if isinstance(message.key, dict):
+            at = tuple(sorted((name, str(value)) for name, value in key.items()))
+        else:
+            at = tuple(("", str(value)) for value in key.values())
+        parts = None if message.value is None else _parts(message.value, shape.formats[1], [o.name for o in values], False)
+        wanted[at, message.window].append(parts)
+    named = any(isinstance(message.key, dict) for message in messages)
+    for row in rows:
+        window = None if shape.bounds is None else (row[shape.bounds[0]], row[shape.bounds[1]])
+        if named:
+            at = tuple(sorted((one.name, str(row[one.physical])) for one in keys if row[one.physical] is not None))
+        else:
+            at = tuple(("", str(row[name])) for name in shape.key if row[name] is not None)
+        if messages and all(message.key is None for message in messages):
+            at = ()
+        gone = shape.is_table and row["change"] == "delete"
+        found[at, window].append(None if gone else {one.name: row[one.physical] for one in values})
+    if shape.is_table:
+        found = defaultdict(list, {key: _changes(some) for key, some in found.items()})
+        wanted = defaultdict(list, {key: _changes(some) for key, some in wanted.items()})
+    for key in {**wanted, **found}:
+        if not _same(found[key], wanted[key]):
+            return f"key {_words(key)}: {found[key]}, wanted {wanted[key]}"
+    return ""
+
+
+def _changes(values: list[Any]) -> list[Any]:
+    """Without repeats, and without deleting what is not there."""
+    kept: list[Any] = []
+    for value in values:
+        if not _same_value(value, kept[-1] if kept else None):
+            kept.append(value)
+    return kept
+
+
+def _same(found: list[Any], wanted: list[Any]) -> bool:
+    return len(found) == len(wanted) and all(_same_value(*pair) for pair in zip(found, wanted, strict=True))
+
+
+def _same_value(found: Any, wanted: Any) -> bool:
+    if found is None or wanted is None:
+        return found is wanted
+    names = {*found, *wanted}
+    return all(_same_part(found.get(name), wanted.get(name)) for name in names)
+
+
+def _same_part(found: Any, wanted: Any) -> bool:
+    if found is None or wanted is None:
+        return found is wanted
+    if isinstance(found, float) or isinstance(wanted, float):
+        try:
+            return math.isclose(float(found), float(wanted), rel_tol=1e-9, abs_tol=1e-12)
+        except (TypeError, ValueError):
+            return False
+    if isinstance(found, bool) and isinstance(wanted, str):
+        return str(found).lower() == wanted.lower()
+    return bool(found == wanted) or (isinstance(wanted, str) and str(found) == wanted)
+
+
+def _words(key: Any) -> str:
+    (parts, window) = key
+    return ",".join(value for _, value in parts) + (f" in {window}" if window else "")
