@@ -42,6 +42,8 @@ class Feed:
     formats: tuple[str, str] = ("KAFKA", "JSON")
     window: str = ""
     known: dict[str, str] | None = None
+    candidates: tuple[str, ...] = ()
+    """Columns that equal the key: the first that is selected stands for it."""
 
     @property
     def scope(self) -> Scope:
@@ -55,6 +57,12 @@ class Feed:
             return self, made.meta.output_name()
         name = names.fresh("x")
         return self.extend({name: made}), name
+
+    def seen_as(self, other: dict[str, str]) -> Feed:
+        """The same with some columns looked up elsewhere."""
+        columns = tuple(replace(one, physical=other.get(one.physical, one.physical)) for one in self.columns)
+        candidates = tuple(other.get(one, one) for one in self.candidates)
+        return replace(self, columns=columns, candidates=candidates)
 
     def renamed(self, qualifier: str, names: Names) -> Feed:
         fresh = {name: names.fresh(name.rsplit("_", 1)[0]) for name in self.data.schema.names}
@@ -193,51 +201,52 @@ class Topics:
         right, right_key = right.column_of(right.scope.make(other), self.names)
         if left.data.schema.field(left_key).type != right.data.schema.field(right_key).type:
             raise NotSaid("a join of different types")
-        columns = (*left.columns, *right.columns)
-        found = self.names.fresh("found")
+        if pa.types.is_floating(left.data.schema.field(left_key).type):
+            raise NotSaid("float and nested keys")
+        candidates = (left_key, right_key)
+        both = Feed(None, (*left.columns, *right.columns), (left_key,), left.is_table, left.formats)
+        both = replace(both, known={"rowkey": left_key}, candidates=candidates)
         if not left.is_table and not right.is_table:
             if how != "inner" and made.grace is None:
                 raise Differs(EAGER)
-            before, after = within.pop(0)
-            right = right.extend({right_key + "_kept": pl.col(right_key)})
-            left = left.extend({left_key + "_kept": pl.col(left_key)})
-            streams = left.data.key_by(left_key), right.data.key_by(right_key)
-            data = streams[0].join(streams[1], within=(-before, after), how=how)
-            kept_keys = {left_key: left_key + "_kept", right_key: right_key + "_kept"}
-            columns = tuple(replace(each, physical=kept_keys.get(each.physical, each.physical)) for each in columns)
-            known = {"rowkey": left_key, fingerprint(one): left_key}
-            return Feed(data, columns, (left_key,), False, left.formats, known=known)
-        if not left.is_table:
-            if right.key != (right_key,):
-                raise NotSaid("a join with a table by another column than its key")
-            marked = right.data.with_columns(**{found: pl.lit(True)})
-            data = left.data.filter(pl.col(left_key).is_not_null()).key_by(left_key).join_table(marked, how=how)
-            data = data.with_columns(**{right_key: pl.when(pl.col(found)).then(pl.col(left_key))})
-            return Feed(data, columns, (left_key,), False, left.formats, known={"rowkey": left_key})
+            return self._near(left, right, candidates, both, within.pop(0), how)
         if right.key != (right_key,) or not right.is_table:
             raise NotSaid("a join with a table by another column than its key")
-        marked = right.data.with_columns(**{found: pl.lit(True)})
-        if left.key != (left_key,):
-            data = left.data.join(marked, on=left_key, how=how)
-            data = data.with_columns(**{right_key: pl.when(pl.col(found)).then(pl.col(left_key))})
-            return Feed(data, columns, left.key, True, left.formats, known={})
-        there = self.names.fresh("found")
-        data = left.data.with_columns(**{there: pl.lit(True)}).join(marked, how=how)
-        own = self.names.fresh("key")
-        data = data.with_columns(
-            **{
-                right_key: pl.when(pl.col(found)).then(pl.col(left_key)),
-                own: pl.when(pl.col(there)).then(pl.col(left_key)),
-            }
-        )
-        if how != "inner":
-            columns = tuple(replace(each, physical=own) if each.physical == left_key else each for each in columns)
-        key = {"rowkey": left_key, fingerprint(one if how == "left" else other): left_key}
-        if how in ("left", "inner"):
-            columns = tuple(replace(each, physical=left_key) if each.physical == own else each for each in columns)
-        elif how == "right":
-            columns = tuple(replace(each, physical=left_key) if each.physical == right_key else each for each in columns)
-        return Feed(data, columns, (left_key,), True, left.formats, known=key if how == "full" else {"rowkey": left_key})
+        found = self.names.fresh("found")
+        right = right.extend({found: pl.lit(True)})
+        if not left.is_table:
+            keyed = left.data.filter(pl.col(left_key).is_not_null()).key_by(left_key)
+            data = keyed.join_table(right.data, how=how)
+        elif left.key != (left_key,):
+            data = left.data.join(right.data, on=left_key, how=how)
+            both = replace(both, key=left.key, known={}, candidates=())
+        elif how == "full":
+            own, there = self.names.fresh("key"), self.names.fresh("found")
+            data = left.extend({there: pl.lit(True)}).data.join(right.data, how=how)
+            data = data.with_columns(**{own: pl.when(pl.col(there)).then(pl.col(left_key))})
+            both = replace(both.seen_as({left_key: own}), candidates=())
+        else:
+            data = left.data.join(right.data, how=how)
+        matched = pl.col(left_key) if how == "right" else pl.when(pl.col(found)).then(pl.col(left_key))
+        return replace(both, data=data.with_columns(**{right_key: matched}))
+
+    def _near(
+        self,
+        left: Feed,
+        right: Feed,
+        keys: tuple[str, str],
+        both: Feed,
+        within: tuple[timedelta, timedelta],
+        how: str,
+    ) -> Feed:
+        """Two streams; each keeps a copy of its key, which the other side's unmatched rows do not have."""
+        copies = {name: self.names.fresh("key") for name in keys}
+        left, right = (side.extend({copies[key]: pl.col(key)}) for side, key in zip((left, right), keys, strict=True))
+        data = left.data.key_by(keys[0]).join(right.data.key_by(keys[1]), within=(-within[0], within[1]), how=how)
+        both = replace(both, data=data)
+        if how == "full":
+            return replace(both.seen_as(copies), candidates=())
+        return both.seen_as({keys[1]: copies[keys[1]]}) if how != "right" else both.seen_as({keys[1]: keys[0]})
 
     def _grouped(self, feed: Feed, made: Derived, functions: list[exp.Expression]) -> Feed:
         keys: list[str] = []
@@ -296,7 +305,6 @@ class Topics:
             owners.setdefault(one.name, set()).add(one.qualifier)
         columns: list[Column] = []
         fresh: dict[str, pl.Expr] = {}
-        keys: list[str] = []
         unnamed = 0
         for one in select.expressions:
             inner = one.unalias()
@@ -323,9 +331,11 @@ class Topics:
             physical = self.names.fresh(name)
             fresh[physical] = value
             columns.append(Column("", name, physical))
-        del keys
-        made = replace(feed.extend(fresh), columns=tuple(columns), known=None)
-        return made
+        shown = [one.physical for one in columns]
+        key = feed.key
+        if feed.candidates and not set(key) & set(shown):
+            key = next(((name,) for name in shown if name in feed.candidates), key)
+        return replace(feed.extend(fresh), columns=tuple(columns), known=None, key=key, candidates=())
 
 
 def judge(path: Path, name: str) -> Iterator[Verdict]:
