@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.foreign import records, scripts, slt
+from tests.foreign import ksql, records, scripts, slt
 from tests.foreign.verdicts import UNSAID, Verdict
 
 _SCRIPTS = (".slt", ".slt.part", ".test")
@@ -23,7 +23,7 @@ def judged(path: Path, folder: Path) -> Iterator[Verdict]:
     name = str(path.relative_to(folder.resolve()).parent)
     if path.name.endswith(_SCRIPTS):
         yield from scripts.judge(path, name)
-    elif path.suffix == ".json" and '"statements"' in path.read_text():
+    elif path.suffix == ".json" and ksql.readable(path):
         yield from records.judge(path, name)
     else:
         yield Verdict(f"{name}/{path.name}", UNSAID, "no reader for this format")

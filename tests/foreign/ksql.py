@@ -76,6 +76,16 @@ class Derived:
     aliases: dict[str, str] = field(default_factory=dict)
 
 
+def readable(path: Path) -> bool:
+    """Whether the file is one of such cases."""
+    try:
+        found = json.loads(path.read_text())
+    except ValueError:
+        return False
+    tests = found.get("tests") if isinstance(found, dict) else None
+    return isinstance(tests, list) and all("name" in one and "statements" in one for one in tests)
+
+
 def cases(path: Path) -> Iterator[Case]:
     """The cases of a file; one with several formats is as many cases."""
     for one in json.loads(path.read_text())["tests"]:
