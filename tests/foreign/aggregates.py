@@ -87,6 +87,8 @@ def _simple(scope: Scope, node: exp.Expression, value: pl.Expr, distinct: bool, 
         return _one(name, seep.total(value))
     if title == "avg":
         return _one(name, seep.mean(value))
+    if scope.null_is_false and "std" in title:
+        raise NotSaid("a standard deviation that is a variance")
     if title in ("variance", "stddevsamp", "stddev", "stddev_samp"):
         made = pl.col(name)
         return Kept({name: seep.variance(value)}, made if title == "variance" else made.sqrt())

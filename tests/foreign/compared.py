@@ -91,7 +91,7 @@ def shown(value: Any) -> str:
     if isinstance(value, bool):
         return "t" if value else "f"
     if isinstance(value, datetime):
-        return value.strftime("%Y-%m-%d %H:%M:%S") + (f".{value.microsecond:06}".rstrip("0") if value.microsecond else "")
+        return value.isoformat(" ", "auto" if value.microsecond % 1000 else "milliseconds" if value.microsecond else "seconds")[:26].removesuffix("+00:00")
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, timedelta):

@@ -32,8 +32,16 @@ class Column:
 class Scope:
     """The columns in sight, and expressions over them; `known` are expressions that are columns already."""
 
-    def __init__(self, columns: tuple[Column, ...], schema: dict[str, Any], known: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        columns: tuple[Column, ...],
+        schema: dict[str, Any],
+        known: dict[str, str] | None = None,
+        null_is_false: bool = False,
+    ) -> None:
         self.columns = columns
+        self.null_is_false = null_is_false
+        """Whether a comparison with null is false, as some engines have it."""
         self.schema = pl.Schema(schema)
         self.known = known or {}
 
@@ -71,7 +79,9 @@ class Scope:
             return maker(self, node.expressions)
         for kind in type(node).__mro__:
             if kind in MAKERS:
-                return MAKERS[kind](self, node)
+                made = MAKERS[kind](self, node)
+                compares = isinstance(node, (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE))
+                return made.fill_null(False) if compares and self.null_is_false else made
         raise NotSaid(f"expression {type(node).__name__.lower()}")
 
     def pair(self, node: exp.Binary) -> tuple[pl.Expr, pl.Expr]:
@@ -85,10 +95,17 @@ class Scope:
                 one = literal_as(left, self.type_of(other))
             else:
                 other = literal_as(right, self.type_of(one))
+        kinds = [self.type_of(side) for side in (one, other)]
+        if (kinds[0] == pl.String) != (kinds[1] == pl.String) and pl.Null not in kinds:
+            raise NotSaid("text beside another type")
         return one, other
 
     def is_integer(self, made: pl.Expr) -> bool:
         return self.type_of(made).is_integer()
+
+
+def refuse(reason: str) -> pl.Expr:
+    raise NotSaid(reason)
 
 
 def fingerprint(node: exp.Expression) -> str:
@@ -103,7 +120,12 @@ def literal_as(node: exp.Expression, kind: pl.DataType) -> pl.Expr:
     """A text literal beside something of another type."""
     if kind == pl.String:
         return pl.lit(node.name)
-    return cast(pl.lit(node.name), pl.String(), kind)
+    made = cast(pl.lit(node.name), pl.String(), kind)
+    try:
+        pl.select(made)
+    except pl.exceptions.PolarsError as error:
+        raise NotSaid("a literal that does not fit its type") from error
+    return made
 
 
 def cast(made: pl.Expr, old: pl.DataType, new: pl.DataType) -> pl.Expr:
@@ -114,7 +136,8 @@ def cast(made: pl.Expr, old: pl.DataType, new: pl.DataType) -> pl.Expr:
     if old == pl.String and new == pl.Date:
         return made.str.slice(0, 10).str.to_date("%Y-%m-%d")
     if old == pl.String and new == pl.Boolean:
-        return made.str.to_lowercase().is_in(["t", "true", "1", "yes", "on"])
+        true, false = (made.str.to_lowercase().is_in(words) for words in (["t", "true", "1"], ["f", "false", "0"]))
+        return pl.when(true).then(True).when(false).then(False)
     if old == pl.String and new.is_numeric():
         return made.str.strip_chars().cast(new)
     if old == pl.Boolean and new == pl.String:
@@ -137,6 +160,8 @@ def _moment(made: pl.Expr) -> pl.Expr:
 
 
 def _cast(scope: Scope, node: exp.Cast) -> pl.Expr:
+    if node.to.this == exp.DataType.Type.DECIMAL and node.to.expressions:
+        raise NotSaid("decimals of a given precision")
     new = polars_type(node.to)
     if isinstance(node.this, exp.Literal) and node.this.is_string:
         return literal_as(node.this, new)
@@ -172,7 +197,7 @@ def _divide(scope: Scope, node: exp.Binary) -> pl.Expr:
     left, right = scope.pair(node)
     if scope.is_integer(left) and scope.is_integer(right):
         return quotient(left, right)
-    return left / right
+    return pl.when(right != 0).then(left / right) if scope.null_is_false else left / right
 
 
 def quotient(left: pl.Expr, right: pl.Expr) -> pl.Expr:
@@ -236,7 +261,8 @@ def _like(scope: Scope, node: exp.Binary) -> pl.Expr:
         raise NotSaid("LIKE with a computed pattern")
     signs = {"%": "(?s:.*)", "_": "(?s:.)"}
     regex = "".join(signs.get(sign) or _escaped(sign) for sign in pattern.name)
-    return scope.make(node.this).str.contains(("(?i)" if isinstance(node, exp.ILike) else "") + f"^{regex}$")
+    found = scope.make(node.this).str.contains(("(?i)" if isinstance(node, exp.ILike) else "") + f"^{regex}$")
+    return ~found if node.args.get("negate") else found
 
 
 def _escaped(sign: str) -> str:
@@ -370,8 +396,9 @@ MAKERS: dict[type, Make] = {
     exp.Lower: _of_one(lambda one: one.str.to_lowercase()),
     exp.Upper: _of_one(lambda one: one.str.to_uppercase()),
     exp.Length: _of_one(lambda one: one.str.len_chars().cast(pl.Int64)),
-    exp.Trim: _of_one(lambda one: one.str.strip_chars(" ")),
+    exp.Trim: lambda scope, node: scope.make(node.this).str.strip_chars(None if scope.null_is_false else " "),
     exp.DPipe: lambda scope, node: _concat(scope, [node.left, node.right], False),
+    exp.ConcatWs: lambda _scope, _node: refuse("function concat_ws"),
     exp.Concat: lambda scope, node: _concat(scope, node.expressions, True),
     exp.Substring: _substring,
     exp.Extract: _extract,
@@ -383,5 +410,5 @@ NAMED: dict[str, Callable[[Scope, list[exp.Expression]], pl.Expr]] = {
     "ucase": lambda scope, given: scope.make(given[0]).str.to_uppercase(),
     "lcase": lambda scope, given: scope.make(given[0]).str.to_lowercase(),
     "ifnull": lambda scope, given: pl.coalesce(scope.make(given[0]), scope.make(given[1])),
-    "as_value": lambda scope, given: scope.make(given[0]),
+    "as_value": lambda scope, given: pl.coalesce(scope.make(given[0])),
 }

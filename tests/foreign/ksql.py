@@ -135,6 +135,8 @@ def parsed(statement: str) -> Declared | Derived | None:
     both = options.get("format")
     formats = options.get("key_format", both), options.get("value_format", both)
     topic = options.get("kafka_topic", name.upper())
+    if {"value_schema_id", "key_schema_id", "schema_id"} & set(options):
+        raise NotSaid("a schema that is kept elsewhere")
     if "timestamp" in options or "window_type" in options or options.get("wrap_single_value") == "false":
         raise NotSaid("a topic with its own timestamps, windows or wrapping")
     if query is not None:
@@ -150,6 +152,8 @@ def parsed(statement: str) -> Declared | Derived | None:
         fields.append(pa.field(words.group(1).lower(), _type(words.group(2))))
         if words.group(3):
             keys.append(words.group(1).lower())
+    if not keys and (formats[0] or "").upper() not in ("", "KAFKA", "NONE", "JSON", "DELIMITED"):
+        raise NotSaid("a schema that is kept elsewhere")
     return Declared(
         name, is_table, tuple(fields), tuple(keys), topic, ((formats[0] or "KAFKA").upper(), (formats[1] or "JSON").upper())
     )
@@ -186,7 +190,7 @@ def _derived(name: str, is_table: bool, text: str, topic: str, formats: tuple[st
     for each in re.finditer(pattern, text, _FLAGS):
         spans = [_span(*each.group(at, at + 1)) if each.group(at) else None for at in (1, 3, 5, 7)]
         within.append((spans[0] or spans[1], spans[0] or spans[2]))
-        grace = spans[3] or grace
+        grace = grace if spans[3] is None else spans[3]
     text = re.sub(pattern, "", text, flags=_FLAGS)
     partition: list[exp.Expression] = []
     found = re.search(r"\bpartition\s+by\s+(.*?)$", text, _FLAGS)

@@ -92,6 +92,8 @@ class Queries:
             self._with = known
 
     def _union(self, node: exp.Union) -> Relation:
+        if node.args.get("by_name"):
+            raise NotSaid("a union by names")
         parts, distinct = [node.right], bool(node.args.get("distinct"))
         left = node.left
         while isinstance(left, exp.Union) and bool(left.args.get("distinct")) == distinct:
