@@ -87,12 +87,14 @@ class Topics:
         statements = [one for one in map(ksql.parsed, case.statements) if one is not None]
         self.declared = {one.topic: one for one in statements if isinstance(one, Declared)}
         self.derived = [one for one in statements if isinstance(one, Derived)]
-        graces = {DAY if one.grace is None else one.grace for one in self.derived if one.window or one.within}
+        graces = {_grace(one) for one in self.derived if one.window or one.within}
         if len(graces) > 1:
             raise NotSaid("several grace periods in one flow")
         self.lateness = next(iter(graces), None)
         self.flow = seep.Flow("foreign")
         self.rows: list[dict[str, Any]] = []
+        self.nears = {join.side for one in self.derived if one.within for join in one.select.args["joins"]} - {""}
+        """Of joins of streams, those that keep unmatched rows."""
 
     def build(self) -> None:
         """All that the statements make."""
@@ -360,6 +362,12 @@ class Topics:
         return replace(wider, columns=tuple(columns), known=None, candidates=())
 
 
+def _grace(made: Derived) -> timedelta:
+    if made.grace is not None:
+        return made.grace
+    return timedelta(0) if made.final else DAY
+
+
 def judge(path: Path, name: str) -> Iterator[Verdict]:
     """Run every case of a file."""
     for case in ksql.cases(path):
@@ -395,6 +403,7 @@ def _run(case: Case) -> str:
     for topic in wanted:
         feed = built.feeds[built.topics[topic]]
         shape = Shape(feed.columns, feed.key, feed.is_table, feed.formats, _bounds(feed))
+        shape = replace(shape, final=any(one.final for one in built.derived), nears=bool(built.nears))
         messages = [message for message in case.outputs if message.topic == topic]
         found = difference(result[topic], shape, messages)
         if found and feed.window and re.search("(earliest|latest)_by_offset", " ".join(case.statements), re.IGNORECASE):

@@ -34,6 +34,10 @@ class Shape:
     is_table: bool
     formats: tuple[str, str]
     bounds: tuple[str, str] | None
+    final: bool = False
+    """Whether rows are results of closed windows."""
+    nears: bool = False
+    """Whether they are of a join of streams that keeps unmatched rows."""
 
     def shown(self, physicals: tuple[str, ...] | list[str]) -> list[Column]:
         """The columns that are there under these names, each once."""
@@ -131,6 +135,10 @@ def difference(rows: list[dict[str, Any]], shape: Shape, messages: list[Message]
     wrong = [key for key in {**wanted, **found} if not _same(found[key], wanted[key])]
     if wrong and all(window is not None and window[0] < 0 and not wanted[at, window] for at, window in wrong):
         raise Differs("sliding windows begin before the year 1970, too")
+    if shape.final and not any(wanted[key] for key in wrong) and wrong:
+        raise Differs("every window that the watermark passes is emitted, also one that it jumps over")
+    if shape.nears and not any(found[key] for key in wrong) and wrong:
+        raise Differs("a row that is late for a join goes to .late, it is not joined with nothing")
     for reason, excused in _DESIGN:
         if wrong and all(
             len(found[key]) == len(wanted[key]) and all(map(excused, found[key], wanted[key])) for key in wrong
