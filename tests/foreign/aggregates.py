@@ -106,9 +106,7 @@ def _simple(scope: Scope, node: exp.Expression, value: pl.Expr, distinct: bool, 
     raise NotSaid(f"aggregate {title}")
 
 
-def _count(
-    scope: Scope, argument: exp.Expression | None, distinct: bool, condition: pl.Expr | None, name: str
-) -> Kept:
+def _count(scope: Scope, argument: exp.Expression | None, distinct: bool, condition: pl.Expr | None, name: str) -> Kept:
     if distinct:
         assert argument is not None
         value = scope.make(argument)
@@ -123,7 +121,11 @@ def _count(
 
 def _ordered_set(scope: Scope, node: exp.WithinGroup, condition: pl.Expr | None, name: str) -> Kept:
     function, order = node.this, node.expression.expressions[0]
-    if not isinstance(function, exp.PercentileCont) or not isinstance(function.this, exp.Literal) or order.args.get("desc"):
+    if (
+        not isinstance(function, exp.PercentileCont)
+        or not isinstance(function.this, exp.Literal)
+        or order.args.get("desc")
+    ):
         raise NotSaid(f"aggregate {_title(function)}")
     value = scope.make(order.this).cast(pl.Float64)
     if condition is not None:

@@ -91,7 +91,9 @@ def shown(value: Any) -> str:
     if isinstance(value, bool):
         return "t" if value else "f"
     if isinstance(value, datetime):
-        return value.isoformat(" ", "auto" if value.microsecond % 1000 else "milliseconds" if value.microsecond else "seconds")[:26].removesuffix("+00:00")
+        return value.isoformat(
+            " ", "auto" if value.microsecond % 1000 else "milliseconds" if value.microsecond else "seconds"
+        )[:26].removesuffix("+00:00")
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, timedelta):

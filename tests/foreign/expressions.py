@@ -313,7 +313,11 @@ def _round(scope: Scope, node: exp.Round) -> pl.Expr:
     if decimals is not None and not isinstance(decimals, exp.Literal):
         raise NotSaid("round to a computed place")
     kind = scope.type_of(made)
-    return made if kind.is_integer() else made.round(int(decimals.name) if decimals is not None else 0, mode="half_away_from_zero")
+    return (
+        made
+        if kind.is_integer()
+        else made.round(int(decimals.name) if decimals is not None else 0, mode="half_away_from_zero")
+    )
 
 
 def _first_known(scope: Scope, node: exp.Coalesce) -> pl.Expr:

@@ -125,7 +125,11 @@ def parsed(statement: str) -> Declared | Derived | None:
     text = re.sub(r"--[^\n]*", " ", statement).replace("`", '"').strip().rstrip(";")
     if re.match(r"set\b|unset\b", text, _FLAGS):
         return None
-    head = re.match(r"create\s+(?:or\s+replace\s+)?(?:source\s+)?(stream|table)\s+(?:if\s+not\s+exists\s+)?\"?(\w+)\"?\s*", text, _FLAGS)
+    head = re.match(
+        r"create\s+(?:or\s+replace\s+)?(?:source\s+)?(stream|table)\s+(?:if\s+not\s+exists\s+)?\"?(\w+)\"?\s*",
+        text,
+        _FLAGS,
+    )
     if head is None:
         raise NotSaid(f"statement {' '.join(text.split()[:2]).lower()}")
     is_table, name = head.group(1).lower() == "table", head.group(2).lower()
@@ -155,7 +159,12 @@ def parsed(statement: str) -> Declared | Derived | None:
     if not keys and (formats[0] or "").upper() not in ("", "KAFKA", "NONE", "JSON", "DELIMITED"):
         raise NotSaid("a schema that is kept elsewhere")
     return Declared(
-        name, is_table, tuple(fields), tuple(keys), topic, ((formats[0] or "KAFKA").upper(), (formats[1] or "JSON").upper())
+        name,
+        is_table,
+        tuple(fields),
+        tuple(keys),
+        topic,
+        ((formats[0] or "KAFKA").upper(), (formats[1] or "JSON").upper()),
     )
 
 
@@ -174,7 +183,10 @@ def _type(text: str) -> pa.DataType:
 def _options(text: str) -> dict[str, str]:
     found = re.search(r"with\s*\((.*)\)\s*$", text, _FLAGS)
     pairs = re.findall(r"(\w+)\s*=\s*('[^']*'|\w+)", found.group(1)) if found else []
-    return {name.lower(): value.strip("'").lower() if name.lower() != "kafka_topic" else value.strip("'") for name, value in pairs}
+    return {
+        name.lower(): value.strip("'").lower() if name.lower() != "kafka_topic" else value.strip("'")
+        for name, value in pairs
+    }
 
 
 def _derived(name: str, is_table: bool, text: str, topic: str, formats: tuple[str | None, str | None]) -> Derived:

@@ -112,9 +112,7 @@ class Queries:
             replace(one.extend({one.names.fresh("side"): pl.lit(side)}), columns=one.columns)
             for side, one in enumerate((left, right))
         ]
-        marked = [
-            replace(one, columns=(*one.columns, Column("", "side", one.table.schema.names[-1]))) for one in sides
-        ]
+        marked = [replace(one, columns=(*one.columns, Column("", "side", one.table.schema.names[-1]))) for one in sides]
         union = marked[0].union([marked[1]])
         side = union.columns[-1].physical
         keys = [one.physical for one in union.columns[:-1]]
@@ -291,9 +289,7 @@ class Queries:
         made = self._scalars(made, condition)
         return made.filter(made.scope.make(condition))
 
-    def _semi(
-        self, made: Relation, query: exp.Expression, member: exp.Expression | None, negated: bool
-    ) -> Relation:
+    def _semi(self, made: Relation, query: exp.Expression, member: exp.Expression | None, negated: bool) -> Relation:
         """Rows for which the query has one (or none): it is grouped by what must be equal, and joined."""
         if not isinstance(query, exp.Select) or query.args.get("limit") is not None:
             raise NotSaid("a subquery of another shape")
@@ -346,7 +342,9 @@ class Queries:
                 raise NotSaid("a scalar subquery that may have several rows")
             value = self.query(select)
             joined = self._join(made, replace(value, columns=()), [], "left")
-            made = replace(joined, columns=made.columns, known={**made.known, fingerprint(sub): value.columns[0].physical})
+            made = replace(
+                joined, columns=made.columns, known={**made.known, fingerprint(sub): value.columns[0].physical}
+            )
         return made
 
     def _grouped(

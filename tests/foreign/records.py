@@ -139,7 +139,9 @@ class Topics:
         physical = {each.name: self.names.fresh(each.name) for each in one.fields}
         at = self.names.fresh("rowtime")
         columns = {new: pl.col(f"{one.name}.{old}") for old, new in physical.items()}
-        mine = source.filter(pl.col(TOPIC) == one.topic).select(**columns, **{at: pl.col(AT_MS)}, **{GONE: pl.col(GONE)})
+        mine = source.filter(pl.col(TOPIC) == one.topic).select(
+            **columns, **{at: pl.col(AT_MS)}, **{GONE: pl.col(GONE)}
+        )
         shown = tuple(Column("", name, new) for name, new in physical.items())
         keys = tuple(physical[name] for name in one.keys)
         if not one.is_table:

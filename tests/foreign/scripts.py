@@ -65,7 +65,9 @@ class BaseTable:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        plain = [one.name for one in self.schema if not pa.types.is_floating(one.type) and not pa.types.is_nested(one.type)]
+        plain = [
+            one.name for one in self.schema if not pa.types.is_floating(one.type) and not pa.types.is_nested(one.type)
+        ]
         return self.primary or (*plain, COUNTER)
 
     def put(self, epoch: int, row: dict[str, Any]) -> None:
@@ -292,7 +294,9 @@ class Script:
         kinds = [next((one for one in map(scope.type_of, map(scope.make, column)) if one != pl.Null), pl.String())
                  for column in zip(*rows, strict=True)]  # fmt: skip
         schema = pl.DataFrame(schema=dict(zip(columns, kinds, strict=True))).to_arrow().schema
-        plain = pa.schema([(one.name, pa.string() if pa.types.is_large_string(one.type) else one.type) for one in schema])
+        plain = pa.schema(
+            [(one.name, pa.string() if pa.types.is_large_string(one.type) else one.type) for one in schema]
+        )
         table = BaseTable(plain, ())
         for row in rows:
             table.put(0, {field.name: self._constant(value, field) for field, value in zip(plain, row, strict=True)})
@@ -304,7 +308,13 @@ class Script:
         return self._read(flow, f"table {name}", name, table, chunks, names)
 
     def _read(
-        self, flow: seep.Flow, source: str, name: str, table: BaseTable, chunks: list[list[dict[str, Any]]], names: Names
+        self,
+        flow: seep.Flow,
+        source: str,
+        name: str,
+        table: BaseTable,
+        chunks: list[list[dict[str, Any]]],
+        names: Names,
     ) -> Relation:
         stream = flow.source(source, Epochs(chunks, table.wire))
         made = stream.key_by(*table.keys).table(deleted=pl.col(GONE)).drop(GONE)

@@ -116,7 +116,9 @@ def difference(rows: list[dict[str, Any]], shape: Shape, messages: list[Message]
             at = tuple(sorted((name, _plain(value)) for name, value in key.items() if value is not None))
         else:
             at = tuple(("", _plain(value)) for value in key.values() if value is not None)
-        parts = None if message.value is None else _parts(message.value, shape.formats[1], [o.name for o in values], False)
+        parts = (
+            None if message.value is None else _parts(message.value, shape.formats[1], [o.name for o in values], False)
+        )
         wanted[at, message.window].append(parts)
     named = any(isinstance(message.key, dict) for message in messages)
     for row in rows:
@@ -128,7 +130,9 @@ def difference(rows: list[dict[str, Any]], shape: Shape, messages: list[Message]
         if messages and all(message.key is None for message in messages):
             at = ()
         gone = shape.is_table and row["change"] == "delete"
-        found[at, window].append(None if gone else {one.name: _empty(row[one.physical], shape.formats[1]) for one in values})
+        found[at, window].append(
+            None if gone else {one.name: _empty(row[one.physical], shape.formats[1]) for one in values}
+        )
     if shape.is_table:
         found = defaultdict(list, {key: _changes(some) for key, some in found.items()})
         wanted = defaultdict(list, {key: _changes(some) for key, some in wanted.items()})

@@ -41,6 +41,8 @@ def summary(verdicts: Iterable[Verdict]) -> list[str]:
         counted = reasons[outcome]
         lines.append(f"{sum(counted.values()):6} {outcome}")
         if outcome in (DIFFERS, UNSAID):
-            lines += [f"{number:12} {reason}" for reason, number in sorted(counted.items(), key=lambda x: (-x[1], x[0]))]
+            lines += [
+                f"{number:12} {reason}" for reason, number in sorted(counted.items(), key=lambda x: (-x[1], x[0]))
+            ]
     lines += [f"FAILED {verdict.case}: {verdict.reason}" for verdict in found if verdict.outcome == FAILED]
     return lines
