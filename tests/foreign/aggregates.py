@@ -28,7 +28,7 @@ def aggregates_in(node: exp.Expression) -> list[exp.Expression]:
     """The outermost aggregate functions of an expression, those inside window functions and subqueries left out."""
     if isinstance(node, (exp.Window, exp.Subquery, exp.Exists)):
         return []
-    if isinstance(node, EXTRA) or isinstance(node, exp.AggFunc) or _named(node) in NAMED:
+    if isinstance(node, (*EXTRA, exp.AggFunc)) or _named(node) in NAMED:
         return [node]
     return [found for child in node.iter_expressions() for found in aggregates_in(child)]
 
@@ -37,8 +37,11 @@ def _named(node: exp.Expression) -> str:
     return node.name.lower() if isinstance(node, exp.Anonymous) else ""
 
 
-NAMED = {"earliest_by_offset", "latest_by_offset", "collect_list", "collect_set", "topk", "topkdistinct", "count_distinct",
-         "stddev_samp", "stddev_sample", "histogram", "attr", "bool_and", "bool_or", "first_value", "last_value"}  # fmt: skip
+NAMED = {
+    *("earliest_by_offset", "latest_by_offset", "collect_list", "collect_set", "topk", "topkdistinct", "histogram"),
+    *("count_distinct", "stddev_samp", "stddev_sample", "attr", "bool_and", "bool_or", "first_value", "last_value"),
+}
+"""Aggregate functions that sqlglot does not know as such."""
 
 
 def kept(scope: Scope, node: exp.Expression, name: str) -> Kept:

@@ -20,7 +20,7 @@ def files(folder: Path) -> list[Path]:
 
 def judged(path: Path, folder: Path) -> Iterator[Verdict]:
     """The verdicts on all cases of a file."""
-    name = str(path.relative_to(folder.resolve()).parent)
+    name = folder.name if path.parent == folder.resolve() else str(path.relative_to(folder.resolve()).parent)
     if path.name.endswith(_SCRIPTS):
         yield from scripts.judge(path, name)
     elif path.suffix == ".json" and ksql.readable(path):

@@ -1,7 +1,7 @@
 """Reads record-at-a-time cases: JSON files of statements, the messages that come in, and those that must go out.
 
-The statements are SQL with words of their own (``WITHIN``, ``WINDOW TUMBLING``, ``PARTITION BY``, ``EMIT``): these are cut
-out by patterns, and what is left is plain SQL.
+The statements are SQL with words of their own (``WITHIN``, ``WINDOW TUMBLING``, ``PARTITION BY``, ``EMIT``): these are
+cut out by patterns, and what is left is plain SQL.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """SQL's relations as seep's Tables: columns under unique names, so that nothing ever collides.
 
-A Table keeps its key, a relation need not: key columns that SQL does not name any more stay as hidden ones. What SQL says
-and no single verb does is put together here: a join of many with many pairs the lists of rows that both sides have for
-a key, and `Unnest` makes them rows again.
+A Table keeps its key, a relation need not: key columns that SQL does not name any more stay as hidden ones. What SQL
+says and no single verb does is put together here: a join of many with many pairs the lists of rows that both sides
+have for a key, and `Unnest` makes them rows again.
 """
 
 from __future__ import annotations

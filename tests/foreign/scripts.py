@@ -20,8 +20,10 @@ from sqlglot import exp
 import seep
 from seep.connectors.contract import Rows
 from tests.foreign import slt
+from tests.foreign.casts import cast, literal_as
 from tests.foreign.compared import difference
-from tests.foreign.expressions import Column, Scope, cast, literal_as
+from tests.foreign.design import reason_for
+from tests.foreign.expressions import Column, Scope
 from tests.foreign.queries import Queries
 from tests.foreign.relation import GONE, Names, Relation, polars_schema
 from tests.foreign.types import arrow_type
@@ -334,7 +336,9 @@ def judge(path: Path, name: str) -> Iterator[Verdict]:
         elif record.kind == "refused":
             refused = record.sql
         else:
-            yield _judged(script, record, f"{name}:{record.place}", refused)
+            verdict = _judged(script, record, f"{name}:{record.place}", refused)
+            listed = reason_for(verdict.case) if verdict.outcome == FAILED else ""
+            yield Verdict(verdict.case, DIFFERS, listed) if listed else verdict
 
 
 def _judged(script: Script, record: slt.Record, case: str, refused: str) -> Verdict:

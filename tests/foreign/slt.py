@@ -67,7 +67,7 @@ def _records(path: Path, block: list[str], line: int) -> Iterator[Record]:
     if not block:
         return
     head, body = block[0].split(), block[1:]
-    if head[0] not in ("statement", "query") or len(head) > 1 and head[1] == "count":
+    if head[0] not in ("statement", "query") or (len(head) > 1 and head[1] == "count"):
         return
     split = next((at for at, text in enumerate(body) if text.strip() == "----"), len(body))
     sql = "\n".join(body[:split])
