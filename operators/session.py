@@ -3,7 +3,7 @@
 A row covers the time from its own to its own plus the gap; what overlaps is one session, which ends the gap after its
 last row. A row may join two sessions: their aggregates are merged. Lateness is a matter of the session, not of the
 row: late are the rows of a session that, all rows of the epoch taken together, would have ended by the watermark.
-Where a distance of the gap still joins (``inclusive``), a row at the very end does, so the watermark must have passed it.
+Where a distance of the gap still joins (``inclusive``), so does a row at the very end: the watermark must have passed.
 
 In a Table a session is identified by its start and its end, so one that grows is deleted and comes again.
 """

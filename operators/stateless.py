@@ -44,8 +44,8 @@ def frame_of(record: pa.RecordBatch) -> pl.DataFrame:
 def evaluated(frame: pl.DataFrame, expressions: Iterable[pl.Expr]) -> pl.DataFrame:
     """The frame with these columns besides, each row as it would be among others.
 
-    Polars divides a column by a number by way of the reciprocal, but a column of one row really: the last bit would tell
-    how rows were cut into batches. So one row is computed as two.
+    Polars divides a column by a number by way of the reciprocal, but a column of one row really: the last bit would
+    tell how rows were cut into batches. So one row is computed as two.
 
     >>> tenth = (pl.col("x") / 10).alias("y")
     >>> one, many = (evaluated(pl.DataFrame({"x": [24.0] * rows}), [tenth])["y"][0] for rows in (1, 9))

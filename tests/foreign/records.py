@@ -52,7 +52,9 @@ def _run(case: Case) -> str:
     for topic in wanted:
         feed = built.feeds[built.topics[topic]]
         shape = Shape(feed.columns, feed.key, feed.is_table, feed.formats, _bounds(feed))
-        shape = replace(shape, final=any(one.final for one in built.derived), nears=bool(built.nears))
+        shape = replace(
+            shape, regrouped=feed.regrouped, final=any(one.final for one in built.derived), nears=bool(built.nears)
+        )
         messages = [message for message in case.outputs if message.topic == topic]
         found = difference(result[topic], shape, messages)
         if found and feed.window and re.search("(earliest|latest)_by_offset", " ".join(case.statements), re.IGNORECASE):

@@ -36,6 +36,8 @@ class Shape:
     bounds: tuple[str, str] | None
     final: bool = False
     """Whether rows are results of closed windows."""
+    regrouped: bool = False
+    """Whether they are groups of a table's rows."""
     nears: bool = False
     """Whether they are of a join of streams that keeps unmatched rows."""
 
@@ -144,8 +146,10 @@ def difference(rows: list[dict[str, Any]], shape: Shape, messages: list[Message]
     if shape.nears and not any(found[key] for key in wrong) and wrong:
         raise Differs("a row that is late for a join goes to .late, it is not joined with nothing")
     for reason, excused in _DESIGN:
-        if wrong and all(
-            len(found[key]) == len(wanted[key]) and all(map(excused, found[key], wanted[key])) for key in wrong
+        if (
+            (excused is not _no_group or shape.regrouped)
+            and wrong
+            and all(len(found[key]) == len(wanted[key]) and all(map(excused, found[key], wanted[key])) for key in wrong)
         ):
             raise Differs(reason)
     for key in wrong[:1]:

@@ -40,6 +40,8 @@ class Feed:
     formats: tuple[str, str] = ("KAFKA", "JSON")
     window: str = ""
     known: dict[str, str] | None = None
+    regrouped: bool = False
+    """Whether its rows are groups of a table's: they may lose all their rows."""
     candidates: tuple[str, ...] = ()
     """Columns that equal the key: the first that is selected stands for it."""
 
@@ -287,7 +289,8 @@ class Topics:
         if made.window is None:
             data = keyed.aggregate(**specs)
             data = data.with_columns(**values) if values else data
-            return Feed(data, tuple(columns), tuple(keys), True, feed.formats, known=known)
+            made_of = Feed(data, tuple(columns), tuple(keys), True, feed.formats, known=known)
+            return replace(made_of, regrouped=feed.is_table)
         if feed.is_table:
             raise NotSaid("a window over a table")
         kind, size, advance = made.window
