@@ -31,6 +31,7 @@ from operators.listed import Rows, Top
 from operators.ordered import Edge
 from operators.sketches import DistinctSketch, QuantileSketch
 from operators.spread import ExactVariance, FloatVariance
+from operators.stateless import evaluated
 from seep.errors import Misuse
 from seep.model.schema import normalise, physical_type
 
@@ -223,7 +224,7 @@ def evaluate(record: pa.RecordBatch, expressions: dict[str, pl.Expr]) -> dict[st
     names = [name for name in record.schema.names if name in roots] or record.schema.names[:1]
     frame = pl.DataFrame(pl.from_arrow(pa.Table.from_batches([record.select(names)])))
     try:
-        values = frame.with_columns(e.alias(f"__{name}") for name, e in expressions.items())
+        values = evaluated(frame, [e.alias(f"__{name}") for name, e in expressions.items()])
     except pl.exceptions.PolarsError as problem:
         raise Misuse(f"an expression fails: {str(problem).splitlines()[0]}") from problem
     table = values.select([f"__{name}" for name in expressions]).to_arrow().combine_chunks()

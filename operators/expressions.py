@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 
 from operators.samples import sample_frames
-from operators.stateless import Project, frame_of
+from operators.stateless import Project, evaluated, frame_of
 from seep.errors import Misuse
 from seep.model.schema import physical
 
@@ -86,14 +86,16 @@ def refuse_neighbours(expression: pl.Expr, schema: pa.Schema) -> None:
     """
     for frame in sample_frames(schema):
         try:
-            single = [frame.slice(i, 1).with_columns(expression.alias("__value")) for i in range(frame.height)]
+            for i in range(frame.height):
+                frame.slice(i, 1).with_columns(expression.alias("__value"))
         except pl.exceptions.PolarsError:
             continue  # these rows do not suit it (text that is no number): the next ones may
         try:
             whole = frame.with_columns(expression.alias("__value")).get_column("__value")
+            single = [evaluated(frame.slice(i, 1), [expression.alias("__value")]) for i in range(frame.height)]
+            alone = pl.concat([part.get_column("__value") for part in single])
         except pl.exceptions.PolarsError:
             whole = None
-        alone = pl.concat([part.get_column("__value") for part in single])
         if whole is None or not whole.equals(alone, check_dtypes=True, null_equal=True):
             raise Misuse(f"the expression looks at neighbouring rows, it must be row by row: {expression}")
 

@@ -3,6 +3,7 @@
 A row covers the time from its own to its own plus the gap; what overlaps is one session, which ends the gap after its
 last row. A row may join two sessions: their aggregates are merged. Lateness is a matter of the session, not of the
 row: late are the rows of a session that, all rows of the epoch taken together, would have ended by the watermark.
+Where a distance of the gap still joins (``inclusive``), so does a row at the very end: the watermark must have passed.
 
 In a Table a session is identified by its start and its end, so one that grows is deleted and comes again.
 """
@@ -76,7 +77,7 @@ class SessionWindow(Window):
         self._firsts = np.empty(0, np.int64)
         """Used while rows are joined; kept, so that an epoch costs what it touches."""
         self._earliest_end = AFTER_ALL
-        """No session ends before this."""
+        """No session can be closed before this."""
 
     @property
     def _lasts(self) -> Slots:
@@ -90,7 +91,7 @@ class SessionWindow(Window):
         times = self._aligned(moment, batch, 1, 0, BEFORE_ALL)
         keys = self._owners.find([record.column(name) for name in groups.names], batch.rows)
         nodes, rows = self._join(keys.slots, times)
-        late = nodes.lasts + self._gap <= moment.watermark_before  # an open session never is
+        late = nodes.lasts + self._reach < moment.watermark_before  # an open session never is
         times[np.append(late, False)[rows]] = LATE
         self._put_aside(moment, batch, outputs, times)
         touched = np.zeros(len(nodes.roots), np.bool_)
@@ -102,7 +103,7 @@ class SessionWindow(Window):
         self._merge(nodes, old, targets)
         groups.memory.fold(np.append(targets, -1)[rows], record)
         if len(roots):
-            self._earliest_end = min(self._earliest_end, int(nodes.lasts[roots].min()) + self._gap)
+            self._earliest_end = min(self._earliest_end, int(nodes.lasts[roots].min()) + self._reach + 1)
         if before is not None and len(roots):
             self._say(moment, self._revision(nodes, old, roots, targets, before), outputs)
         gone = nodes.slots[old][nodes.slots[old] != targets[nodes.roots[old]]]
@@ -189,7 +190,7 @@ class SessionWindow(Window):
         limit, index = self._limit(moment), self._groups.index
         if self._earliest_end > limit:
             return None
-        ends = self._lasts + self._gap
+        ends = self._lasts + self._reach + 1
         due = np.flatnonzero(index.live & (ends <= limit))
         closed = None
         if len(due) and not self._updates:

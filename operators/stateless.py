@@ -6,7 +6,7 @@ and comes back in seep's plain types. The checks made while a flow is built are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +39,23 @@ UNITS_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 def frame_of(record: pa.RecordBatch) -> pl.DataFrame:
     return pl.DataFrame(record)
+
+
+def evaluated(frame: pl.DataFrame, expressions: Iterable[pl.Expr]) -> pl.DataFrame:
+    """The frame with these columns besides, each row as it would be among others.
+
+    Polars divides a column by a number by way of the reciprocal, but a column of one row really: the last bit would
+    tell how rows were cut into batches. So one row is computed as two.
+
+    >>> tenth = (pl.col("x") / 10).alias("y")
+    >>> one, many = (evaluated(pl.DataFrame({"x": [24.0] * rows}), [tenth])["y"][0] for rows in (1, 9))
+    >>> one == many
+    True
+    """
+    if frame.height != 1:
+        return frame.with_columns(expressions)
+    twice = pl.DataFrame(pa.concat_tables([frame.to_arrow()] * 2).combine_chunks())
+    return twice.with_columns(expressions).head(1)
 
 
 def record_from(frame: pl.DataFrame, schema: pa.Schema) -> pa.RecordBatch:
@@ -84,7 +101,7 @@ class Project:
         if self.computed:
             names = [new for new, old in self.columns if old is None]
             fields = pa.schema([self.schema.field(name) for name in names])
-            fresh = record_from(frame_of(record).with_columns(*self.computed).select(names), fields)
+            fresh = record_from(evaluated(frame_of(record), self.computed).select(names), fields)
         arrays = [
             fresh.column(new) if old is None else record.column(record.schema.get_field_index(old))
             for new, old in self.columns
@@ -132,7 +149,7 @@ class Try:
 
 
 def mask_of(record: pa.RecordBatch, predicate: pl.Expr) -> npt.NDArray[np.bool_]:
-    series = frame_of(record).with_columns(predicate.alias("__mask")).get_column("__mask")
+    series = evaluated(frame_of(record), [predicate.alias("__mask")]).get_column("__mask")
     return series.fill_null(False).to_numpy().astype(np.bool_)
 
 

@@ -232,8 +232,11 @@ class Model(ABC):
     def epoch(self, moment: Moment, content: Rows) -> tuple[Rows, dict[tuple[Any, Span], Rows]]:
         """The late rows, and the windows that close."""
         late = self.assign([row for row in content if row["at"] is not None], moment.watermark_before)
-        due = [w for w in self.open if moment.watermark >= FOREVER or w[1][1] <= moment.watermark]
+        due = [w for w in self.open if moment.watermark >= FOREVER or self.ended(w[1], moment.watermark)]
         return late, {w: self.open.pop(w) for w in due}
+
+    def ended(self, span: Span, watermark: int) -> bool:
+        return span[1] <= watermark
 
     @abstractmethod
     def assign(self, content: Rows, watermark: int) -> Rows:
@@ -276,11 +279,15 @@ class SessionModel(Model):
             pieces = [piece for at, piece in enumerate(pieces) if at not in pair] + [joined]
         self.open = {}
         for key, span, rows_in in pieces:
-            if span[1] <= watermark:
+            if self.ended(span, watermark):
                 late += rows_in
             else:
                 self.open[key, span] = rows_in
         return late
+
+    def ended(self, span: Span, watermark: int) -> bool:
+        # A row at the watermark is not late; where it still joins what ends there, that is open.
+        return span[1] < watermark if self.inclusive else span[1] <= watermark
 
     def touching(self, pieces: list[Any]) -> tuple[int, int] | None:
         for at, (key, one, _) in enumerate(pieces):

@@ -188,3 +188,15 @@ def test_an_empty_flow_is_refused() -> None:
     (finding,) = check(seep.Flow("nothing"))
     assert finding.level == "error"
     assert "has no source" in finding.message
+
+
+def test_a_division_by_a_number_is_row_by_row() -> None:
+    """Polars divides one row, and many rows, in two ways that differ in the last bit: that must not show."""
+    rows = [{"k": n, "x": n} for n in range(1, 20)]
+    found = []
+    for per_epoch in (1, 19):
+        flow = seep.Flow("shares")
+        numbers = flow.source("numbers", seep.MemorySource(rows, per_epoch=per_epoch))
+        numbers.with_columns(share=pl.col("x") * 8 / 10 / pl.col("k")).collect("shares")
+        found.append(sorted(row["share"] for row in seep.run(flow, on="inline")["shares"].to_pylist()))
+    assert found[0] == found[1]

@@ -128,6 +128,17 @@ def test_a_distance_of_the_gap_separates_sessions_and_inclusive_joins_them(run: 
     assert windows(run, session("10s", inclusive=True), rows)[0] == [(0, 29.999999, 3)]
 
 
+def test_an_inclusive_session_waits_for_rows_at_its_very_end() -> None:
+    """However the rows are cut into epochs: none of them is late."""
+    rows = [{"user": "a", "at": at(0)}, {"user": "b", "at": at(10)}, {"user": "a", "at": at(10)}]
+    for per_epoch in (1, 2, 3):
+        flow = seep.Flow("clicks")
+        clicks = flow.source("clicks", seep.MemorySource(rows, per_epoch=per_epoch), time="at")
+        clicks.key_by("user").window(session("10s", inclusive=True), n=seep.count()).collect("out")
+        found = seep.run(flow, on="inline")["out"].to_pylist()
+        assert sorted((row["user"], row["n"]) for row in found) == [("a", 2), ("b", 1)]
+
+
 def test_a_row_joins_two_sessions(run: Run) -> None:
     rows = [click(0), click(8), click(4)]
     assert windows(run, session("5s"), rows, lateness="10s")[0] == [(0, 13, 3)]
