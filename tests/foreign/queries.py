@@ -314,8 +314,8 @@ class Queries(Sources):
             return made
         if order is None:
             raise NotSaid("limit without an order")
-        skipped = int(offset.expression.name) if offset is not None else 0
-        number = int(limit.expression.name) if limit is not None and isinstance(limit, exp.Limit) else None
+        skipped = _whole(offset.expression) if offset is not None else 0
+        number = _whole(limit.expression) if limit is not None and isinstance(limit, exp.Limit) else None
         if number is None and limit is not None:
             raise NotSaid("fetch with ties")
         best = self._best(made, [], MANY if number is None else max(1, number + skipped), order)
@@ -352,6 +352,12 @@ class Queries(Sources):
 def _distinct(made: Relation) -> Relation:
     unique = list(dict.fromkeys(one.physical for one in made.columns))
     return replace(made.grouped(unique, {made.names.fresh("n"): seep.count()}), columns=made.columns)
+
+
+def _whole(node: exp.Expression) -> int:
+    if not isinstance(node, exp.Literal) or node.is_string or not node.name.isdigit():
+        raise NotSaid("a computed limit")
+    return int(node.name)
 
 
 def _nulls_first(node: exp.Expression) -> bool:

@@ -14,6 +14,9 @@ from tests.foreign.expressions import Column, Scope
 from tests.foreign.relation import Relation
 from tests.foreign.verdicts import NotSaid
 
+LONGEST = 2_000
+"""So many constants are rows of a test; more are a benchmark."""
+
 
 class Sources(ABC):
     """What a query reads; `base` gives the tables and views that have a name, `constant` those of given rows."""
@@ -48,7 +51,7 @@ class Sources(ABC):
             raise NotSaid("a join with a table as of now")
         if not isinstance(node.this, exp.Identifier):
             raise NotSaid(f"table function {type(node.this).__name__.lower()}")
-        if node.name.lower() in self._with:
+        if node.name.lower() in self._with and not node.db:
             inner = self._with[node.name.lower()]
             inner_names = [one.name.lower() for one in inner.args["alias"].args.get("columns") or []]
             return self.query(inner.this).renamed(alias, names or inner_names)
@@ -60,7 +63,9 @@ class Sources(ABC):
             start, end, step = (int(one.sql()) for one in ends)
         except ValueError as error:
             raise NotSaid("a series of other than numbers") from error
-        numbers = range(start, end + (1 if step > 0 else -1), step)
+        numbers = range(start, end + (1 if step > 0 else -1), step) if step else range(0)
+        if not 0 < len(numbers) <= LONGEST:
+            raise NotSaid("an empty or a long series")
         return self._constant([[exp.Literal.number(one)] for one in numbers], ["generate_series"])
 
     def _table_function(self, node: exp.Anonymous) -> Relation:
