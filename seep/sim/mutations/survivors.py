@@ -2,10 +2,6 @@
 
 SURVIVORS: dict[str, str] = {
     "buffer.trim(newest.epoch)  ->  pass": "memory only: what was trimmed is kept until the next Trim, never asked for",
-    'progress = Progress(epoch, record["now"], record["watermark"], 0, record["ended"], record["idle"])  ->  '
-    'progress = Progress(epoch, record["now"], record["watermark"], (1), record["ended"], record["idle"])': (
-        "the digest of an epoch without rows may be any constant"
-    ),
     "epoch = last.epoch if last is not None else -1  ->  epoch = last.epoch if last is not None else -(2)": (
         "only compared with what was reached before, which is never less than -1"
     ),
@@ -19,10 +15,6 @@ SURVIVORS: dict[str, str] = {
     ),
     "self.moment = Moment(0, 0, BEGINNING, BEGINNING)  ->  self.moment = Moment(0, (-1), BEGINNING, BEGINNING)": (
         "the clock before the first epoch: the later of it and the first epoch's is taken"
-    ),
-    'partition, key_range, after + 1, FOREVER, LIVE, Generation(term, 0), "", base_epoch=after  ->  '
-    'partition, key_range, after + 1, FOREVER, LIVE, Generation(term, (1)), "", base_epoch=after': (
-        "a partition gets a generation of its own when it is placed; nobody acts under this one"
     ),
     "self.me = me  ->  pass": "Protection's: set again by the first adopt, which precedes every use",
     "self.taken = 0  ->  self.taken = (-1)": "set to the restored epoch before anything is taken or asked for",
@@ -57,4 +49,34 @@ SURVIVORS: dict[str, str] = {
     "self._append(replace.at, self._record(self.cut_wall_ms, (-1), {}, ended=False), {})": "a count for people",
     "self.chain = 0  ->  self.chain = (1)": "tuning: the first chain of increments is one shorter",
     "self.bare_since_ms = self.desk.now_ms  ->  pass": "a statistic: since when nobody held a copy",
+    "max(self.epoch + 1, self.outputs.highest), self._record(self.cut_wall_ms, 0, {}, ended=True), {}  ->  "
+    "max(self.epoch + (2), self.outputs.highest), self._record(self.cut_wall_ms, 0, {}, ended=True), {}": (
+        "a drained source's last epoch may be any later one"
+    ),
+    "self.tries.pop(replace.operator, None)  ->  pass": "tuning: how often a failed Replace is begun anew by itself",
+    "waits = self.catching_up and behind_ms > every_ms / 4 and passed_ms < 2 * every_ms  ->  "
+    "waits = self.catching_up and behind_ms > every_ms / 4 and passed_ms < (3) * every_ms": (
+        "tuning: how long a checkpoint waits while one that was restored catches up"
+    ),
+    "self.desk.changed = True  ->  pass": (
+        "of a sink that has read its log: the controller hears it with the next report, a quarter of a second later; of"
+        " the others a directed schedule sees that they are prompt"
+    ),
+    "if upcoming > stop and bound >= stop and stop < FOREVER:  ->  "
+    "if upcoming > stop and bound >= stop and stop >= FOREVER:": (
+        "a hand-over of sinks in an epoch that nobody announces any more: an operator was moved there for a merge that"
+        " was given up, and then died. It is given up in time, and begun anew"
+    ),
+    "at = 2 + max(statuses[p].epoch for p in old) if merges and not handover else 0  ->  "
+    "at = (1) + max(statuses[p].epoch for p in old) if merges and not handover else 0": (
+        "tuning: a merge's epoch that has passed already is decided again"
+    ),
+    "self.unseen = 0  ->  self.unseen = (1)": "any number that is no version",
+    "self.catching_up = True  ->  pass": "tuning: a checkpoint in the middle of catching up",
+    "return again_bytes <= 2 * self.state_bytes or self.chain >= LONG_CHAIN  ->  "
+    "return again_bytes <= (3) * self.state_bytes or self.chain >= LONG_CHAIN": "tuning: when a full one is written",
+    "newest = max((known.statuses[p].epoch for p in replace.old if p in known.statuses), default=0)  ->  "
+    "newest = max((known.statuses[p].epoch for p in replace.old if p in known.statuses), default=(1))": (
+        "nothing is heard of the old ones: the switch lies after what the new ones have reached"
+    ),
 }
