@@ -59,7 +59,7 @@ SURVIVORS: dict[str, str] = {
         "tuning: how long a checkpoint waits while one that was restored catches up"
     ),
     "self.desk.changed = True  ->  pass": (
-        "of a sink that has read its log: the controller hears it with the next report, a quarter of a second later; of"
+        "of a sink that has read its log: the controller hears it with the next report, a tenth of a second later; of"
         " the others a directed schedule sees that they are prompt"
     ),
     "if upcoming > stop and bound >= stop and stop < FOREVER:  ->  "
