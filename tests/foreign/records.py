@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,30 +15,19 @@ from tests.foreign import ksql
 from tests.foreign.ksql import Case
 from tests.foreign.sequences import Shape, difference
 from tests.foreign.topics import Feed, Topics
-from tests.foreign.verdicts import DIFFERS, FAILED, PASSED, UNSAID, Differs, NotSaid, Verdict
+from tests.foreign.verdicts import Differs, NotSaid, Verdict, verdict_of
 
 
 def judge(path: Path, name: str) -> Iterator[Verdict]:
     """Run every case of a file."""
     for case in ksql.cases(path):
-        yield _judged(case, f"{name}/{path.stem}: {case.name}")
-
-
-def _judged(case: Case, name: str) -> Verdict:
-    try:
-        if case.unsaid:
-            raise NotSaid(case.unsaid)
-        found = _run(case)
-    except NotSaid as reason:
-        return Verdict(name, UNSAID, str(reason))
-    except Differs as reason:
-        return Verdict(name, DIFFERS, str(reason))
-    except Exception as error:
-        return Verdict(name, FAILED, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
-    return Verdict(name, FAILED if found else PASSED, found)
+        yield verdict_of(f"{name}/{path.stem}: {case.name}", partial(_run, case))
 
 
 def _run(case: Case) -> str:
+    """What is wrong; nothing if nothing is."""
+    if case.unsaid:
+        raise NotSaid(case.unsaid)
     built = Topics(case)
     if not case.inputs:
         raise NotSaid("a case without messages")

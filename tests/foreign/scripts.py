@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from tests.foreign.expressions import Column, Scope
 from tests.foreign.queries import Queries
 from tests.foreign.relation import GONE, Names, Relation, polars_schema
 from tests.foreign.types import arrow_type
-from tests.foreign.verdicts import DIFFERS, FAILED, PASSED, UNSAID, Differs, NotSaid, Verdict
+from tests.foreign.verdicts import DIFFERS, FAILED, Differs, NotSaid, Verdict, verdict_of
 
 COUNTER = "counter"
 EMPTY_GROUP = "SQL has one row for an aggregate over nothing, a Table has no row for a group without rows"
@@ -336,27 +337,17 @@ def judge(path: Path, name: str) -> Iterator[Verdict]:
         elif record.kind == "refused":
             refused = record.sql
         else:
-            verdict = _judged(script, record, f"{name}:{record.place}", refused)
+            verdict = verdict_of(f"{name}:{record.place}", partial(_difference, script, record, refused))
             listed = reason_for(verdict.case) if verdict.outcome == FAILED else ""
             yield Verdict(verdict.case, DIFFERS, listed) if listed else verdict
 
 
-def _judged(script: Script, record: slt.Record, case: str, refused: str) -> Verdict:
-    try:
-        if record.kind == "error":
-            raise NotSaid("an error is expected")
-        if refused and "$" in record.sql:
-            raise NotSaid(refused)
-        return _queried(script, record, case)
-    except NotSaid as reason:
-        return Verdict(case, UNSAID, str(reason))
-    except Differs as reason:
-        return Verdict(case, DIFFERS, str(reason))
-    except Exception as error:
-        return Verdict(case, FAILED, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
-
-
-def _queried(script: Script, record: slt.Record, case: str) -> Verdict:
+def _difference(script: Script, record: slt.Record, refused: str) -> str:
+    """What is wrong; nothing if nothing is."""
+    if record.kind == "error":
+        raise NotSaid("an error is expected")
+    if refused and "$" in record.sql:
+        raise NotSaid(refused)
     try:
         node = sqlglot.parse_one(record.sql, read="risingwave")
     except sqlglot.errors.SqlglotError as error:
@@ -366,8 +357,6 @@ def _queried(script: Script, record: slt.Record, case: str) -> Verdict:
         raise NotSaid(f"query {record.sql.split()[0].lower()}")
     rows, relation, order = script.run(node)
     found = difference(rows, relation, order, record)
-    if not found:
-        return Verdict(case, PASSED)
-    if relation.global_aggregate and len(rows) < len(record.rows):
+    if found and relation.global_aggregate and len(rows) < len(record.rows):
         raise Differs(EMPTY_GROUP)
-    return Verdict(case, FAILED, found)
+    return found

@@ -7,7 +7,7 @@ missing), or it *failed*: only the last is a fault, and it always is one.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 PASSED, DIFFERS, UNSAID, FAILED = "passed", "differs by design", "not expressible", "failed"
@@ -28,6 +28,19 @@ class Verdict:
     case: str
     outcome: str
     reason: str = ""
+
+
+def verdict_of(case: str, run: Callable[[], str]) -> Verdict:
+    """Try it; `run` tells what is wrong with the result. Whatever else it raises is a failure, too."""
+    try:
+        found = run()
+    except NotSaid as reason:
+        return Verdict(case, UNSAID, str(reason))
+    except Differs as reason:
+        return Verdict(case, DIFFERS, str(reason))
+    except Exception as error:
+        return Verdict(case, FAILED, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+    return Verdict(case, FAILED if found else PASSED, found)
 
 
 def summary(verdicts: Iterable[Verdict]) -> list[str]:
