@@ -120,9 +120,7 @@ class Script:
         name = named.group(1).lower() if named else ""
         try:
             self._execute(text)
-        except seep.SeepError:
-            raise
-        except Exception as error:
+        except (NotSaid, sqlglot.errors.SqlglotError) as error:
             reason = str(error) if isinstance(error, NotSaid) else f"statement {' '.join(text.split()[:2]).lower()}"
             if name:
                 self.unsaid[name] = reason
@@ -237,7 +235,8 @@ class Script:
         where = node.args.get("where")
         keys = list(table.rows)
         if where is not None and keys:
-            held = table.frame().select(table.scope(node.this.alias_or_name.lower()).make(where.this).alias("x"))["x"]
+            predicate = table.scope(node.this.alias_or_name.lower()).make(where.this)
+            held = table.frame().with_columns(predicate.alias("__held"))["__held"]  # a constant holds for every row
             keys = [key for key, one in zip(keys, held.to_list(), strict=True) if one]
         return table, keys
 
@@ -330,16 +329,20 @@ def judge(path: Path, name: str) -> Iterator[Verdict]:
     refused = ""
     for record in slt.records(path):
         if record.kind == "statement":
-            try:
-                script.execute(record.sql)
-            except seep.SeepError as error:
-                yield Verdict(f"{name}:{record.place}", FAILED, f"{type(error).__name__}: {error}")
+            executed = verdict_of(f"{name}:{record.place}", partial(_executed, script, record.sql))
+            if executed.outcome == FAILED:
+                yield executed
         elif record.kind == "refused":
             refused = record.sql
         else:
             verdict = verdict_of(f"{name}:{record.place}", partial(_difference, script, record, refused))
             listed = reason_for(verdict.case) if verdict.outcome == FAILED else ""
             yield Verdict(verdict.case, DIFFERS, listed) if listed else verdict
+
+
+def _executed(script: Script, sql: str) -> str:
+    script.execute(sql)
+    return ""
 
 
 def _difference(script: Script, record: slt.Record, refused: str) -> str:
