@@ -6,6 +6,8 @@ outlets publish idempotently.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from seep.model.epoch import Moment
 from seep.model.ids import BEGINNING, FOREVER
 from seep.partition.contract import Graph, Outlet
@@ -14,6 +16,17 @@ from seep.partition.inputs import Inputs
 from seep.protocol.effects import Append, FenceStore, Publish, ReadLog, StoreReply, Truncate
 from seep.protocol.journal import Entry
 from seep.protocol.messages import Accepted, DataMessage, Frame, Refused, Status
+
+COMMIT_BYTES = 8 << 20
+"""In one append, about."""
+
+
+class Commit(NamedTuple):
+    epoch: int
+    rows: int
+    """Committed by then."""
+    record: bytes | None
+    ended: bool
 
 
 class SinkPartition:
@@ -26,7 +39,7 @@ class SinkPartition:
         self.moment = Moment(0, 0, BEGINNING, BEGINNING)
         self.committed = entry.base_epoch
         """The newest epoch in the log."""
-        self.appending: tuple[int, bytes | None, bool] | None = None
+        self.appending: list[Commit] | None = None
         self.ended = False
         self.running = False
         self.fenced = False
@@ -35,7 +48,7 @@ class SinkPartition:
         self.credited = -1
         self.rows = 0
         """Committed by this partition since it began: logged with each record, for the audit."""
-        self.truncated = 0
+        self.truncated, self.truncated_ms = 0, desk.now_ms
         self.publishing = 0
         """Publishes not answered yet: neither the end nor the seal is final before they are."""
         self.closed = False
@@ -78,18 +91,34 @@ class SinkPartition:
     # --- taking --------------------------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Commit epoch after epoch, one append at a time; epochs without rows are only marked now and then."""
+        """Commit what is complete, one append at a time: what comes meanwhile goes into the next one together."""
         inputs = self.inputs
-        while self.appending is None and self._may_take():
+        if self.appending is None and self._may_take():
+            commits = self._take()
+            if commits:
+                self._append(commits)
+        if not self.ended and self.running and inputs.ended:
+            # Started again after its last epoch: nothing is left to take, but the end was announced.
+            self.ended = self.desk.changed = True
+        if inputs.taken > self.credited:
+            self.credited = inputs.taken
+            inputs.watermark = self.moment.watermark
+            inputs.give_credit()
+
+    def _take(self) -> list[Commit]:
+        """Every epoch that is complete, up to some size; those without rows are only marked now and then."""
+        inputs, size = self.inputs, 0
+        commits: list[Commit] = []
+        while size < COMMIT_BYTES:
             stop = self._stop()
             if inputs.taken >= stop:
-                if self.committed < stop:
-                    self._append(stop, None)
+                if (commits[-1].epoch if commits else self.committed) < stop:
+                    commits.append(Commit(stop, self.rows, None, self.ended))
                 break
             bound, upcoming = inputs.bound(), inputs.next_epoch()
             if upcoming > stop and bound >= stop and stop < FOREVER:
                 inputs.move(stop)
-                self._append(stop, None)
+                commits.append(Commit(stop, self.rows, None, self.ended))
                 break
             if upcoming == FOREVER or upcoming > bound or upcoming > stop:
                 break
@@ -101,16 +130,11 @@ class SinkPartition:
             self.ended = ended
             record = self.outlet.encode(self.moment, batches)
             self.rows += sum(batch.rows for _, batch in batches)
-            due = self.desk.now_ms - self.marked_ms >= self.desk.settings.checkpoint_ms
+            due = self.desk.now_ms - self.marked_ms >= self.desk.settings.checkpoint_ms and not commits
             if record is not None or ended or due:
-                self._append(upcoming, record)
-        if not self.ended and self.running and inputs.ended:
-            # Started again after its last epoch: nothing is left to take, but the end was announced.
-            self.ended = self.desk.changed = True
-        if inputs.taken > self.credited:
-            self.credited = inputs.taken
-            inputs.watermark = self.moment.watermark
-            inputs.give_credit()
+                commits.append(Commit(upcoming, self.rows, record, ended))
+                size += len(record or b"")
+        return commits
 
     def _may_take(self) -> bool:
         return self.running and not (self.failure or self.inputs.failure or self.fenced)
@@ -122,30 +146,31 @@ class SinkPartition:
             return self.entry.last
         return min(self.entry.last, replace.at) if replace.at else self.inputs.taken
 
-    def _append(self, epoch: int, record: bytes | None) -> None:
-        self.appending = (epoch, record, self.ended)
-        self._write(epoch, record, self.desk.call)
+    def _append(self, commits: list[Commit]) -> None:
+        self.appending = commits
+        self._write(self.desk.call)
 
-    def _write(self, epoch: int, record: bytes | None, call: Call) -> None:
+    def _write(self, call: Call) -> None:
+        assert self.appending is not None
         partition, generation = self.entry.partition, self.entry.generation
-        logged = (self.rows, record)
-        call(self, lambda token: Append(token, partition, generation, epoch, logged), self._appended)
+        *before, last = [(commit.epoch, (commit.rows, commit.record)) for commit in self.appending]
+        call(self, lambda token: Append(token, partition, generation, *last, tuple(before)), self._appended)
 
     def _appended(self, reply: StoreReply) -> None:
         assert self.appending is not None
-        epoch, record, ended = self.appending
         if reply.error == "fenced":
             self.fenced = self.desk.changed = True
             self.desk.count("refused_fenced")
         elif reply.error and reply.error != "exists":
-            self._write(epoch, record, self.desk.call_again)
+            self._write(self.desk.call_again)
         else:
-            self.appending = None
-            self.committed = epoch
+            commits, self.appending = self.appending, None
+            for commit in commits:
+                self.committed = commit.epoch
+                self._publish(commit.epoch, commit.record, commit.ended)
             self.marked_ms = self.desk.now_ms
-            self._publish(epoch, record, ended)
-            self.inputs.trim(epoch)
-            self.desk.changed = self.desk.changed or ended or epoch >= self._stop()
+            self.inputs.trim(self.committed)
+            self.desk.changed = self.desk.changed or commits[-1].ended or self.committed >= self._stop()
             self.advance()
 
     def _publish(self, epoch: int, record: bytes | None, ended: bool) -> None:
@@ -161,8 +186,8 @@ class SinkPartition:
     def published(self, upto: int) -> None:
         self.publishing -= 1
         self.desk.changed = self.desk.changed or not self.publishing
-        if upto > self.truncated:
-            self.truncated = upto
+        if upto > self.truncated and self.desk.now_ms - self.truncated_ms >= self.desk.settings.retry_ms:
+            self.truncated, self.truncated_ms = upto, self.desk.now_ms
             self.desk.effects.append(Truncate(self.entry.partition, self.entry.generation, upto))
 
     # --- journal, messages ---------------------------------------------------------------------------------------
@@ -179,7 +204,7 @@ class SinkPartition:
             return
         idle = self.inputs.taken > self.committed and self.appending is None
         if idle and self.desk.now_ms - self.marked_ms >= self.desk.settings.checkpoint_ms:
-            self._append(self.inputs.taken, None)
+            self._append([Commit(self.inputs.taken, self.rows, None, self.ended)])
         elif self.desk.now_ms - self.marked_ms >= self.desk.settings.checkpoint_ms:
             self.marked_ms = self.desk.now_ms
             self.inputs.trim(self.committed)

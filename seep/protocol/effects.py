@@ -86,13 +86,20 @@ class DropCheckpoints:
 class Append:
     """Append to the partition's log if the generation is not fenced and `epoch` is higher than the last one's.
     -> None, or error ``fenced`` / ``exists`` / ``failed``. `record`: a dict of plain values for
-    sources, (rows so far, bytes or None) for sinks."""
+    sources, (rows so far, bytes or None) for sinks. `before`: records of earlier epochs that go in first, with the same
+    write; what the log has of them already is left out. A crash may keep any first part of it all."""
 
     token: int
     partition: PartitionId
     generation: Generation
     epoch: int
     record: Any
+    before: tuple[tuple[int, Any], ...] = ()
+
+    def after(self, last: int | None) -> list[tuple[int, Any]]:
+        """The records that are missing in a log that ends with this epoch."""
+        records = [*self.before, (self.epoch, self.record)]
+        return records if last is None else [record for record in records if record[0] > last]
 
 
 @dataclass(frozen=True, slots=True)

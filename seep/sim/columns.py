@@ -158,9 +158,12 @@ class ColumnStore(SimStore):
         super().__init__()
         self.saved: dict[tuple[PartitionId, int], bytes] = {}
 
-    def _append(self, effect: Append) -> tuple[StoreReply, Undo | None]:
-        record = decode_value(RECORD, encode_value(RECORD, effect.record, JOB_KEY), JOB_KEY)
-        return super()._append(with_fields(effect, record=record))
+    def _append(self, effect: Append) -> tuple[StoreReply, list[Undo]]:
+        def through(record: Any) -> Any:
+            return decode_value(RECORD, encode_value(RECORD, record, JOB_KEY), JOB_KEY)
+
+        before = tuple((epoch, through(record)) for epoch, record in effect.before)
+        return super()._append(with_fields(effect, record=through(effect.record), before=before))
 
     def _swap(self, effect: SwapJournal) -> Undo | None:
         journal = decode_journal(encode_journal(effect.journal, JOB_KEY), JOB_KEY)

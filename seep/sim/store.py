@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -70,12 +71,14 @@ class SimStore:
     def perform(self, effect: Effect, now_ms: float = 0.0, answered_ms: float = 0.0) -> StoreReply | None:
         """Do it. Until `answered_ms` it can still be lost in a crash."""
         undo: Undo | None = None
+        parts: list[Undo | None] = []
         reply: StoreReply | None = None
         about: PartitionId | None = None
         match effect:
             case Append():
                 about = effect.partition
-                reply, undo = self._append(effect)
+                reply, appended = self._append(effect)
+                parts += appended
             case PutCheckpoint():
                 about = effect.checkpoint.partition
                 reply, undo = self._put(effect)
@@ -110,7 +113,8 @@ class SimStore:
             case _:
                 raise AssertionError(f"not a store effect: {effect}")
         if answered_ms > now_ms:
-            self._note(about, undo, now_ms, answered_ms)
+            for part in parts or [undo]:
+                self._note(about, part, now_ms, answered_ms)
         return reply
 
     # --- losing the tail -----------------------------------------------------------------------------------------
@@ -173,26 +177,27 @@ class SimStore:
         self.fences[partition] = effect.generation
         return StoreReply(effect.token), lambda: self.fences.__setitem__(partition, before)
 
-    def _append(self, effect: Append) -> tuple[StoreReply, Undo | None]:
+    def _append(self, effect: Append) -> tuple[StoreReply, list[Undo]]:
         if self._refuses(effect.partition, effect.generation):
-            return self._fenced(effect.token), None
+            return self._fenced(effect.token), []
         if effect.partition not in self.fences:
-            return StoreReply(effect.token, error="lost"), None
+            return StoreReply(effect.token, error="lost"), []
         log = self.logs.setdefault(effect.partition, [])
-        if log and log[-1][0] >= effect.epoch:
-            return StoreReply(effect.token, error="exists"), None
+        missing = effect.after(log[-1][0] if log else None)
+        if not missing:
+            return StoreReply(effect.token, error="exists"), []
         self._accept(effect.partition, effect.generation)
         history = self.history.setdefault(effect.partition, [])
-        log.append((effect.epoch, effect.record))
-        history.append((effect.epoch, effect.record))
-        self.order.append((effect.partition, effect.epoch))
+        log += missing
+        history += missing
+        self.order += [(effect.partition, epoch) for epoch, _ in missing]
 
-        def undo() -> None:
+        def undo(epoch: int) -> None:
             log.pop()
             history.pop()
-            self.order.remove((effect.partition, effect.epoch))
+            self.order.remove((effect.partition, epoch))
 
-        return StoreReply(effect.token), undo
+        return StoreReply(effect.token), [partial(undo, epoch) for epoch, _ in missing]
 
     def _truncate(self, effect: Truncate) -> Undo | None:
         partition, log = effect.partition, self.logs.get(effect.partition)

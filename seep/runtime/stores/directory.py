@@ -140,10 +140,10 @@ class DirectoryStore:
             if self._fence(effect.partition) is None:
                 return StoreReply(effect.token, error=LOST)
             log = self._log(effect.partition)
-            last = log.last_epoch()
-            if last is not None and effect.epoch <= last:
+            missing = effect.after(log.last_epoch())
+            if not missing:
                 return StoreReply(effect.token, error=EXISTS)
-            log.append(effect.epoch, effect.record)
+            log.append(missing)
         return StoreReply(effect.token)
 
     # --- checkpoints -------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """An append-only file of enveloped records: (epoch, record), and marks "everything below this epoch is forgotten".
 
-A crash can tear only the last, unanswered append: a bad record with nothing whole behind it is cut off. A bad record
+A crash can tear only the last, unanswered append: a bad record with nothing whole behind it is cut off, and what of
+that append stands before it stays. A bad record
 with a whole one behind it is damage, and is reported, never skipped. Forgetting appends a mark; the file is rewritten
 only when most of it is dead, so that truncation costs nothing on the way. The newest record is never forgotten: it
 says where to go on. The caller holds the partition's lock.
@@ -9,7 +10,7 @@ says where to go on. The caller holds the partition's lock.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from seep.state.codec import (
 
 _ROW = 0
 _MARK = 1
-REWRITE_BYTES = 1 << 20
+REWRITE_BYTES = 16 << 20
 """Below this size a file is not worth rewriting."""
 
 
@@ -54,9 +55,10 @@ class Log:
         self._catch_up()
         return self._index.rows[-1][0] if self._index.rows else None
 
-    def append(self, epoch: int, record: Any) -> None:
+    def append(self, records: Iterable[tuple[int, Any]]) -> None:
+        """In one write, for which the disk is waited for once."""
         self._catch_up()
-        self._write((_ROW, epoch, record), sync=True)
+        self._write([(_ROW, epoch, record) for epoch, record in records], sync=True)
 
     def read(self) -> list[tuple[int, Any]]:
         self._catch_up()
@@ -77,7 +79,7 @@ class Log:
         below = min(below, index.rows[-1][0])
         if index.rows[0][0] < below:
             # A lost mark only means that more is kept, so nobody waits for the disk.
-            self._write((_MARK, below, None), sync=False)
+            self._write([(_MARK, below, None)], sync=False)
         kept_bytes = sum(size for _, _, size in index.rows)
         # Of a log that nobody will add to, only the last record stays.
         if (over and kept_bytes < index.end) or (index.end > REWRITE_BYTES and kept_bytes < index.end // 2):
@@ -89,13 +91,13 @@ class Log:
         self._files.replace(self._path, kept)
         self._index = _Index()
 
-    def _write(self, value: tuple[int, int, Any], sync: bool) -> None:
-        data = encode_value(RECORD, value, self._key)
+    def _write(self, values: Sequence[tuple[int, int, Any]], sync: bool) -> None:
+        data = [encode_value(RECORD, value, self._key) for value in values]
         created = not self._path.exists()
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             try:
-                write_all(descriptor, [data])
+                write_all(descriptor, data)
                 if sync:
                     self._files.flush(descriptor)
             except OSError:
@@ -105,7 +107,8 @@ class Log:
             self._index.inode = os.fstat(descriptor).st_ino
         finally:
             os.close(descriptor)
-        self._apply(value, self._index.end, len(data))
+        for value, written in zip(values, data, strict=True):
+            self._apply(value, self._index.end, len(written))
         if created and sync:
             self._files.flush_directory(self._path.parent)
 

@@ -103,7 +103,8 @@ class MemoryStore:
         if effect.partition not in self._fences:
             return StoreReply(effect.token, error=LOST)
         log = self._logs.setdefault(effect.partition, [])
-        if log and effect.epoch <= log[-1][0]:
+        missing = effect.after(log[-1][0] if log else None)
+        if not missing:
             return StoreReply(effect.token, error=EXISTS)
-        log.append((effect.epoch, effect.record))
+        log.extend(missing)
         return StoreReply(effect.token)
