@@ -1,4 +1,4 @@
-"""Facts about the machine a figure was measured on, and the processor time of processes."""
+"""Facts about the machine a figure was measured on, and the processor time and memory of processes."""
 
 from __future__ import annotations
 
@@ -37,3 +37,12 @@ def cpu_seconds(process: int) -> float:
     except (FileNotFoundError, ProcessLookupError):
         return 0.0
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_bytes(process: int) -> int:
+    """Memory of a process; what it shares with others counts too. 0 when it is gone."""
+    try:
+        fields = Path(f"/proc/{process}/statm").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -14,7 +14,7 @@ from benchmarks.books import Books
 from benchmarks.digest import digest
 from benchmarks.digestsink import DigestSink, digest_of, read_arrivals
 from benchmarks.looped import SPLITS
-from benchmarks.machine import cpu_seconds
+from benchmarks.machine import cpu_seconds, resident_bytes
 from benchmarks.oracle import expected
 from benchmarks.workload import WORKERS, Workload
 from seep.errors import Retry
@@ -50,6 +50,8 @@ class Measured:
         self.plan = plan
         self.path = path / "out"
         self.checkpoints = 0
+        self.peak_memory_bytes = 0
+        """Of all workers together."""
         split_rows = None if plan.rows is None else max(1, plan.rows // SPLITS)
         self.sources = {name: workload.looped(name, plan.seed, split_rows, plan.rate) for name in workload.blocks}
         sink = DigestSink(self.path, workload.columns, workload.keys, workload.time)
@@ -102,11 +104,13 @@ class Measured:
             self._look(job)
 
     def _look(self, job: Job) -> float:
-        """Note what has been cut; processor time of all workers so far."""
+        """Note what has been cut, and the memory in use; processor time of all workers so far."""
         if job.host.outcome and self.plan.rows is None:
             raise Retry(f"{self.workload.name} has {job.host.outcome}: {job.host.report}")
         self.books.look()
-        for card in job.directory.registered().values():
+        cards = job.directory.registered().values()
+        self.peak_memory_bytes = max(self.peak_memory_bytes, sum(resident_bytes(card["process"]) for card in cards))
+        for card in cards:
             self._used[card["process"]] = max(self._used.get(card["process"], 0.0), cpu_seconds(card["process"]))
         return sum(self._used.values())
 

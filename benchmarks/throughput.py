@@ -41,6 +41,7 @@ def run(workload: Workload, options: Options, tell: Tell) -> Outcome:
         "rows_measured": measured.rows,
         "seconds": round(measured.seconds, 3),
         "checkpoints": measured.checkpoints,
+        "peak_memory_bytes": measured.peak_memory_bytes,
         "rows_in": sum(map(sum, measured.given.values())),
         "rows_out": measured.result.rows,
     }
