@@ -1,28 +1,21 @@
 """Workers on Spark executors: a slot is a one-task job that stays until its worker ends.
 
-Spark gives the place and nothing else: no row passes through it, and its retry of a task is never ours (a task that
-came back would be a new, empty worker under an old name, so tasks are not retried). Each slot has a thread here that
-waits for its job; when the job returns, the worker has ended. Executors fork workers from a warm daemon
-(`sparkdaemon`). Executors must run on this host: workers meet in the job directory.
+When the job returns, the worker has ended (`held`). Executors fork workers from a warm daemon (`sparkdaemon`).
 """
 
 from __future__ import annotations
 
 import os
 import re
-import secrets
-import signal
 import sys
-import threading
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from seep.backends.process import ENVIRONMENT, Process
+from seep.backends.held import HeldSlots
+from seep.backends.process import ENVIRONMENT
 from seep.runtime.job import JobDirectory
 
-GOODBYE_SECONDS = 10.0
 EMBEDDED = "local-cluster[3,2,900]"
 """Real executors without a cluster: three, with two slots each."""
 
@@ -41,103 +34,27 @@ SETTINGS = {
 }
 
 
-class SparkBackend:
+class SparkBackend(HeldSlots):
+    """``master``: any that Spark accepts; ``context``: a running application to take slots of, which is left running."""
+
+    scheduler = "Spark"
+
     def __init__(self, job: JobDirectory, master: str | None = None, context: Any = None) -> None:
-        self._job = job
+        super().__init__(job)
         self._master = master or EMBEDDED
-        self._context = context
-        self._own_context = context is None
-        self._context_lock = threading.Lock()
-        self._lock = threading.Lock()
-        self._slots: dict[str, threading.Thread] = {}
-        self._doomed: set[str] = set()
-        """Released before they ran."""
-        self._ended: list[str] = []
-        self._broken: Exception | None = None
-        """Why there is no Spark."""
+        self._given = context
 
-    def want(self, count: int) -> None:
-        with self._lock:
-            if self._broken is not None:
-                return
-            for _ in range(count - len(self._slots)):
-                worker = f"s{secrets.token_hex(4)}"
-                thread = threading.Thread(target=self._hold, args=(worker,), name=f"seep-slot-{worker}", daemon=True)
-                self._slots[worker] = thread
-                thread.start()
+    def _start(self) -> Any:
+        return self._given or start_spark(self._master, self._job.path)
 
-    def release(self, worker: str) -> None:
-        self._signal(worker, signal.SIGTERM)
+    def _hold(self, session: Any, worker: str) -> None:
+        path = str(self._job.path)
+        session.parallelize([worker], 1).mapPartitions(lambda ids: slot_main(path, ids)).collect()
 
-    def kill(self, worker: str) -> None:
-        self._signal(worker, signal.SIGKILL)
-
-    def events(self) -> list[str]:
-        with self._lock:
-            ended, self._ended = self._ended, []
-        return ended
-
-    def workers(self) -> list[str]:
-        with self._lock:
-            return list(self._slots)
-
-    def problem(self) -> str:
-        if self._broken is None:
-            return ""
-        return f"Spark cannot be started: {type(self._broken).__name__}: {str(self._broken).partition(chr(10))[0]}"
-
-    def close(self) -> None:
-        deadline = time.monotonic() + GOODBYE_SECONDS
-        for worker in self.workers():
-            self.release(worker)
-        while self.workers() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        for worker in self.workers():
-            self.kill(worker)
-        self.detach()
-
-    def detach(self) -> None:
+    def _stop(self, session: Any) -> None:
         """An application of our own ends here, and its executors with it; a context that was given goes on."""
-        with self._context_lock:
-            if self._own_context and self._context is not None:
-                self._context.stop()
-                self._context = None
-
-    def _hold(self, worker: str) -> None:
-        """The driver's side of a slot: as long as the worker runs."""
-        try:
-            context = self._spark()
-            if worker not in self._doomed:
-                path = str(self._job.path)
-                context.parallelize([worker], 1).mapPartitions(lambda ids: slot_main(path, ids)).collect()
-        except Exception as error:
-            # A killed worker fails its job: that is an ended slot like any other. Why is for the log.
-            with self._job.log_path(worker).open("a") as log:
-                log.write(f"{type(error).__name__}: {str(error)[:2000]}\n")
-        finally:
-            with self._lock:
-                del self._slots[worker]
-                self._ended.append(worker)
-            self._job.unregister(worker)
-
-    def _signal(self, worker: str, number: int) -> None:
-        card = self._job.registered().get(worker)
-        if card is None:
-            self._doomed.add(worker)
-        else:
-            Process(card["process"], card["began"]).signal(number)
-
-    def _spark(self) -> Any:
-        with self._context_lock:
-            if self._broken is not None:
-                raise self._broken
-            if self._context is None:
-                try:
-                    self._context = start_spark(self._master, self._job.path)
-                except Exception as error:
-                    self._broken = error
-                    raise
-            return self._context
+        if self._given is None:
+            session.stop()
 
 
 def slot_main(path: str, workers: Iterable[str]) -> Iterator[str]:

@@ -20,9 +20,12 @@ if TYPE_CHECKING:
     from seep.flow.build import Flow
 
 App = Annotated[Path, typer.Argument(metavar="APP", help="a Python file with a top-level flow, or build() -> Flow")]
-On = Annotated[str, typer.Option("--on", help="inline, local or spark")]
+On = Annotated[str, typer.Option("--on", help="inline, local, spark or ray")]
 Workers = Annotated[int, typer.Option("--workers", min=1, help="worker processes in use")]
-Master = Annotated[str | None, typer.Option("--master", help="Spark's master, with --on spark")]
+Prometheus = Annotated[
+    str | None, typer.Option("--prometheus", help="a server that scrapes the workers; without one the controller does")
+]
+Master = Annotated[str | None, typer.Option("--master", help="the master of --on spark, or the address of --on ray")]
 
 
 def load(path: Path) -> list[Flow]:
@@ -83,6 +86,7 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="go on from the durable state of a job that is gone")
     ] = False,
+    prometheus: Prometheus = None,
     json: Json = False,
 ) -> None:
     """Run a flow until its input ends or it is stopped; Ctrl-C stops it.
@@ -90,7 +94,7 @@ def run(
     Example: seep run app.py --workers 3
     """
     flow = only(app)
-    _run(flow, on, json, {"workers": workers, "master": master, "resume": resume})
+    _run(flow, on, json, {"workers": workers, "master": master, "resume": resume, "prometheus": prometheus})
 
 
 def restore(

@@ -1,14 +1,19 @@
-"""Verbs on running jobs: ps, scale, rebalance, kill, savepoint, audit, stop."""
+"""Verbs on running jobs: ps, explain, scale, rebalance, kill, savepoint, audit, stop."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
 from seep.cli import client
 from seep.cli.output import Json, show
 from seep.errors import Misuse, Retry
+
+SHOWN = 20
+"""Decisions and steps, the latest."""
 
 Flow = Annotated[str, typer.Argument(help="the flow's name")]
 
@@ -27,6 +32,19 @@ def ps(flow: Annotated[str | None, typer.Argument(help="only this flow")] = None
                 raise
             found.append({"flow": name, "outcome": "silent", "operators": {}, "workers": []})
     show(found, json, _status_lines)
+
+
+def explain(
+    flow: Flow,
+    operator: Annotated[str | None, typer.Argument(help="only this operator")] = None,
+    json: Json = False,
+) -> None:
+    """What the controller decided and why, with the numbers it saw; who is slow.
+
+    Example: seep explain sales store-minute
+    """
+    route = f"explain?operator={quote(operator)}" if operator else "explain"
+    show([client.ask(flow, "GET", route)], json, _explained_lines)
 
 
 def scale(flow: Flow, target: Annotated[str, typer.Argument(metavar="OPERATOR=N")], json: Json = False) -> None:
@@ -97,6 +115,23 @@ def stop(
 
 def _facts(answer: dict[str, Any]) -> list[str]:
     return [f"{name}: {value}" for name, value in answer.items()]
+
+
+def _explained_lines(answer: dict[str, Any]) -> list[str]:
+    lines = [f"{answer['flow']}  {answer['outcome']}"]
+    lines += [f"  {name}: policy {policy}" for name, policy in answer["policies"].items()]
+    if not answer["policies"]:
+        lines.append("  no operator has a policy: they are scaled by hand only (scale(policy=...))")
+    for made in answer["decisions"][-SHOWN:]:
+        at = datetime.fromtimestamp(made["at"]).strftime("%H:%M:%S")
+        change = (
+            f"{made['before']} -> {made['after']}" if made["after"] != made["before"] else f"stays {made['before']}"
+        )
+        held = f" (held, {made['held']})" if made["held"] else ""
+        what = f"{made['operator']}: {change}" if made["operator"] else "nothing decided"
+        lines.append(f"  {at}  {what}{held}: {made['why']}")
+    lines += [f"  step: {step['what']}" for step in answer["steps"][-SHOWN:]]
+    return lines
 
 
 def _status_lines(status: dict[str, Any]) -> list[str]:

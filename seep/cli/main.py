@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from seep.cli import apps, bench, jobs
+from seep.cli import apps, bench, jobs, simulate
 from seep.errors import Misuse, Retry, SeepError
 
 app = typer.Typer(
@@ -24,12 +24,14 @@ for verb in (
     apps.restore,
     bench.bench,
     jobs.ps,
+    jobs.explain,
     jobs.scale,
     jobs.rebalance,
     jobs.kill,
     jobs.savepoint,
     jobs.audit,
     jobs.stop,
+    simulate.simulate,
 ):
     app.command()(verb)
 

@@ -148,4 +148,5 @@ def _node(
         make = OutletPlan(name, vertex.make, settings["schema"])
     else:
         make = LogicPlan(name, plan.make, ports, tails, plan.combine, plan.reason, groupings, plan.unread, replicated)
-    return Node(name, vertex.kind, make, vertex.start, vertex.minimum, vertex.maximum, settings)
+    scale = (vertex.start, vertex.minimum, vertex.maximum)
+    return Node(name, vertex.kind, make, *scale, settings, policy=vertex.policy)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from operators.stateless import Project
 from operators.step import DEAD_LETTERS, ON_ERROR, Step
+from seep.control.policies import Policy, policy_of
 from seep.errors import Misuse
 from seep.flow.logical import After, Input, Lineage, Merge, Stage, Tap, Time, Vertex
 from seep.flow.place import at_place, place
@@ -63,15 +64,21 @@ class Dataset:
                 maker.name = name
         return self
 
-    def scale(self, start: int = 1, min: int = 1, max: int = 16) -> Self:
-        """How many partitions the operator starts with, and between which bounds it may change."""
+    def scale(self, start: int = 1, min: int = 1, max: int = 16, policy: str | Policy | None = None) -> Self:
+        """How many partitions the operator starts with, and between which bounds it may change.
+
+        `policy` ("rate", "threshold", "latency:250ms", or an object with ``decide``) lets the controller change it;
+        without one it changes only when asked to.
+        """
         with at_place("scale"):
             vertex = self._maker()
             if not isinstance(vertex, Vertex):
                 raise Misuse("this verb runs inside the operator before it; scale that one")
             if not 1 <= min <= start <= max:
                 raise Misuse(f"start={start}, min={min}, max={max}; give 1 <= min <= start <= max")
-            vertex.start, vertex.minimum, vertex.maximum = start, min, max
+            if policy is not None:
+                policy_of(policy)
+            vertex.start, vertex.minimum, vertex.maximum, vertex.policy = start, min, max, policy
         return self
 
     @property

@@ -67,8 +67,8 @@ def simplified(vertices: Iterable[Vertex]) -> dict[Vertex, tuple[Input, ...]]:
 
 def _plain(vertex: Vertex) -> bool:
     """Nobody has asked for this node by name or size."""
-    scale = (vertex.start, vertex.minimum, vertex.maximum)
-    return GROUPING in vertex.settings and vertex.name is None and scale == (1, 1, 16)
+    scale = (vertex.start, vertex.minimum, vertex.maximum, vertex.policy)
+    return GROUPING in vertex.settings and vertex.name is None and scale == (1, 1, 16, None)
 
 
 def _direct(given: Input, needless: set[Vertex]) -> Input:

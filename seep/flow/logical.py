@@ -60,6 +60,8 @@ class Vertex:
     start: int = 1
     minimum: int = 1
     maximum: int = 16
+    policy: Any = None
+    """By which its number of partitions is changed; None: only by hand."""
     settings: dict[str, Any] = field(default_factory=dict)
     guard: Stage | None = None
     """Where rows that its expressions fail on are refused, before they come in."""

@@ -110,6 +110,12 @@ class ArrowBatch:
         groups = np.flatnonzero(counts)
         return dict(zip(groups.tolist(), (counts[groups] * step).tolist(), strict=True))
 
+    def fullest(self) -> tuple[int, float]:
+        sample = self.buckets[:: 1 + self.rows // SAMPLE_ROWS]
+        counts = np.bincount(sample)
+        bucket = int(counts.argmax())
+        return bucket, float(counts[bucket]) / len(sample)
+
     def digest(self) -> int:
         """Made of the rows' values, not of their buffers: slices, null slots and dictionaries do not show."""
         if self.rows == 0:

@@ -37,6 +37,9 @@ class Batch(Protocol):
     def by_group(self) -> Mapping[int, int]:
         """About how many rows go to each group of GROUP_BUCKETS buckets; groups without any are absent."""
 
+    def fullest(self) -> tuple[int, float]:
+        """The bucket that most rows go to, and about which share of them. Asked only of a batch with rows."""
+
     def digest(self) -> int:
         """An order-free sum over the rows (modulo 2**64): parts of a batch add up to its digest."""
 

@@ -149,6 +149,8 @@ class Node:
     """A bounded source that fills a Table: whoever waits reads no row before it has ended."""
     waits: bool = False
     """A source that waits for those that load."""
+    policy: Any = None
+    """By which the controller changes the number of its partitions; None: only when asked to."""
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,8 @@ class Desk:
         """Set by a host that can perform effects while the machine is still at work."""
         self.spill: Callable[[Batch], Batch] | None = None
         """Set by a host with a disk: the same batch, no longer in memory."""
+        self.clock: Callable[[], float] = lambda: 0.0
+        """Set by a host that measures: ms that pass while the machine is at work."""
         self.lost = False
         """The store no longer has what was written to it: the flow must stop."""
         self.counts: dict[str, int] = {}

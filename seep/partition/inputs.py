@@ -88,7 +88,7 @@ class Inputs:
         self.highest = 0
         self.watermark = BEGINNING
         """The lowest of this partition and of those behind it."""
-        self.rows = 0
+        self.rows_by_edge = {edge.name: 0 for edge in self.edges}
         """Taken since it began here."""
         self.number = 0
         self.digests: dict[tuple[str, PartitionId], dict[int, int]] = {}
@@ -277,6 +277,7 @@ class Inputs:
                 channel.current, found = channel.queue.popleft()
                 port = channel.edge.port
                 batches.extend((port, batch) for batch in found)
+                self.rows_by_edge[channel.edge.name] += sum(batch.weight for batch in found)
             current = channel.current
             now_ms = max(now_ms, current.now_ms)
             ended = ended and current.ended
@@ -285,7 +286,6 @@ class Inputs:
             elif not current.ended:
                 active = True
                 watermark = min(watermark, channel.edge.watermark(current.watermark))
-        self.rows += sum(batch.weight for _, batch in batches)
         self.move(epoch)
         if idle and not active:
             return Taken(batches, now_ms, BEGINNING, ended, True)
@@ -299,6 +299,10 @@ class Inputs:
             self._leave(self.channels.pop(key))
         if over:
             self.order = [c for c in self.order if (c.edge.name, c.sender.partition) in self.channels]
+
+    @property
+    def rows(self) -> int:
+        return sum(self.rows_by_edge.values())
 
     # --- what goes back ------------------------------------------------------------------------------------------
 

@@ -53,6 +53,8 @@ class OperatorPartition:
         self.credited = -1
         self.counts = {"rows_in": 0, "rows_out": 0}
         self.load = Load()
+        self.paused_ms = 0.0
+        """For checkpoints: what it takes to copy what goes into them."""
         self.inputs = Inputs(desk, entry, graph.inputs(self.node.name))
         self.broadcast = frozenset(edge.port for edge in self.inputs.edges if edge.broadcast)
         self.outputs = Outputs(desk, entry, graph.outputs(self.node.name), NOTHING)
@@ -244,6 +246,7 @@ class OperatorPartition:
         self.moment, self.ended, self.idle = moment, ended, idle
         for batch in outputs.values():
             self.counts["rows_out"] += batch.weight
+        self.outputs.count(outputs)
         self.outputs.add(Progress(epoch, moment.now_ms, moment.watermark, ended=ended, idle=idle), outputs)
         self._move(epoch)
 
@@ -283,7 +286,9 @@ class OperatorPartition:
                 self.saver.durable[-1] if self.saver.durable else None,
             )
 
+        began_ms = self.desk.clock()
         self.saver.add(make, full)
+        self.paused_ms += self.desk.clock() - began_ms
 
     def _durable(self, checkpoint: Checkpoint) -> None:
         self.desk.changed = True

@@ -66,6 +66,8 @@ class Outputs:
         self.buffers = {name: Buffer(base) for name in self.edges}
         self.cursors: dict[str, dict[PartitionId, Cursor]] = {name: {} for name in self.edges}
         self.trims: dict[str, dict[PartitionId, int]] = {name: {} for name in self.edges}
+        self.sent = dict.fromkeys(self.edges, 0)
+        """Rows put on each edge since it began here."""
         self.highest = 0
         """The highest epoch number any receiver has heard of."""
 
@@ -83,6 +85,11 @@ class Outputs:
             self.pump(name)
             if self.desk.spill is not None and buffer.memory_bytes > self.desk.settings.spill_bytes:
                 buffer.spill(self.desk.settings.spill_bytes, self.desk.spill)
+
+    def count(self, batches: Mapping[str, Batch]) -> None:
+        """These are new (what is replayed was counted when it was)."""
+        for name, batch in batches.items():
+            self.sent[name] += batch.weight
 
     def pump(self, edge: str) -> None:
         for cursor in self.cursors[edge].values():

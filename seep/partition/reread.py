@@ -49,5 +49,8 @@ class Reread:
     def by_group(self) -> Mapping[int, int]:
         return self._read().by_group()
 
+    def fullest(self) -> tuple[int, float]:
+        return self._read().fullest()
+
     def digest(self) -> int:
         return self._digest

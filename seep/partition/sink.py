@@ -12,6 +12,7 @@ from seep.model.epoch import Moment
 from seep.model.ids import BEGINNING, FOREVER
 from seep.partition.contract import Graph, Outlet
 from seep.partition.desk import Call, Desk
+from seep.partition.histogram import Histogram
 from seep.partition.inputs import Inputs
 from seep.protocol.effects import Append, FenceStore, Publish, ReadLog, StoreReply, Truncate
 from seep.protocol.journal import Entry
@@ -27,6 +28,8 @@ class Commit(NamedTuple):
     """Committed by then."""
     record: bytes | None
     ended: bool
+    now_ms: int = 0
+    """When its rows were cut, at the latest."""
 
 
 class SinkPartition:
@@ -48,6 +51,8 @@ class SinkPartition:
         self.credited = -1
         self.rows = 0
         """Committed by this partition since it began: logged with each record, for the audit."""
+        self.latency = Histogram()
+        """From the cut at the source to the commit here, of epochs with rows."""
         self.truncated, self.truncated_ms = 0, desk.now_ms
         self.publishing = 0
         """Publishes not answered yet: neither the end nor the seal is final before they are."""
@@ -132,7 +137,7 @@ class SinkPartition:
             self.rows += sum(batch.rows for _, batch in batches)
             due = self.desk.now_ms - self.marked_ms >= self.desk.settings.checkpoint_ms and not commits
             if record is not None or ended or due:
-                commits.append(Commit(upcoming, self.rows, record, ended))
+                commits.append(Commit(upcoming, self.rows, record, ended, now_ms))
                 size += len(record or b"")
         return commits
 
@@ -167,6 +172,8 @@ class SinkPartition:
             commits, self.appending = self.appending, None
             for commit in commits:
                 self.committed = commit.epoch
+                if commit.record is not None:
+                    self.latency.add(max(0, self.desk.wall_ms - commit.now_ms))
                 self._publish(commit.epoch, commit.record, commit.ended)
             self.marked_ms = self.desk.now_ms
             self.inputs.trim(self.committed)

@@ -284,6 +284,7 @@ class SourcePartition:
             self.rows += record["rows"]
             for known in self.splits.values():
                 known[0] = known[1]
+            self.outputs.count(outputs)
             with self._failing():
                 self._announce(epoch, record, outputs)
             if not self.running:

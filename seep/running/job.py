@@ -27,7 +27,9 @@ from seep.runtime.controller import FAILED, ControllerHost
 from seep.runtime.deadletters import NAME as LETTERS
 from seep.runtime.home import job_path
 from seep.runtime.job import JobDirectory
+from seep.runtime.readers import PrometheusServer, Scraper
 from seep.runtime.slots import Backend
+from seep.runtime.watch import Watch
 from seep.state.checkpoint import Checkpoint
 
 PATIENCE_SECONDS = 60.0
@@ -42,10 +44,12 @@ def start(
     master: str | None = None,
     restore: str | Path | None = None,
     resume: bool = False,
+    prometheus: str | None = None,
 ) -> Job:
     """Start a flow and give back the handle to it; `restore` names a savepoint to start from.
 
-    `resume` goes on from the durable store of a job whose processes are gone.
+    `resume` goes on from the durable store of a job whose processes are gone. `prometheus` is the address of a server
+    that scrapes the workers (they are found at ``/targets`` of the job's API); without one the controller does it.
     """
     graph = runnable(flow)
     path = job_path(flow.name)
@@ -65,7 +69,7 @@ def start(
         if saved is not None:
             saved.prepare(graph, directory.store())
     backend = _backend(on, directory, master, workers)
-    return Job(flow, directory, backend, workers)
+    return Job(flow, directory, backend, workers, prometheus)
 
 
 def _savepoint(restore: str | Path, path: Path) -> Savepoint:
@@ -75,24 +79,33 @@ def _savepoint(restore: str | Path, path: Path) -> Savepoint:
 def _backend(on: str, directory: JobDirectory, master: str | None, workers: int) -> Backend:
     if on == "local":
         if master is not None:
-            raise Misuse("master= belongs to on='spark'")
+            raise Misuse("master= belongs to on='spark' and on='ray'")
         return LocalBackend(directory)
     if on == "spark":
         from seep.backends.spark import SparkBackend
 
         return SparkBackend(directory, master)
-    raise Misuse(f"on={on!r}; there are 'inline', 'local' and 'spark'")
+    if on == "ray":
+        from seep.backends.ray import RayBackend
+
+        return RayBackend(directory, master)
+    raise Misuse(f"on={on!r}; there are 'inline', 'local', 'spark' and 'ray'")
 
 
 class Job:
     """A running flow."""
 
-    def __init__(self, flow: Flow, directory: JobDirectory, backend: Backend, workers: int) -> None:
+    def __init__(
+        self, flow: Flow, directory: JobDirectory, backend: Backend, workers: int, prometheus: str | None = None
+    ) -> None:
         self.name = flow.name
         self.directory = directory
         self.host = ControllerHost(directory, backend, workers)
-        self._control = HostControl(flow.name, self.host)
+        reader = PrometheusServer(prometheus, flow.name) if prometheus else Scraper(directory.targets)
+        self.watch = Watch(self.host, reader)
+        self._control = HostControl(flow.name, self.host, self.watch)
         self.host.start()
+        self.watch.start()
         self.api = ApiServer(directory.path, self)
 
     # --- looking -------------------------------------------------------------------------------------------------
@@ -100,6 +113,14 @@ class Job:
     def status(self) -> dict[str, Any]:
         """Flow, operators, partitions and workers, as `seep ps` shows them."""
         return self._control.status()
+
+    def explain(self, operator: str | None = None) -> dict[str, Any]:
+        """What the controller decided and why, who is slow, and who holds the watermark back."""
+        return self._control.explain(operator)
+
+    def targets(self) -> list[dict[str, Any]]:
+        """Where the workers serve their metrics, as Prometheus' HTTP service discovery wants it."""
+        return self._control.targets()
 
     @property
     def journal(self) -> Journal:
@@ -180,6 +201,7 @@ class Job:
         """Until the flow has ended; what it collected. Raises what made it fail."""
         if not self.host.wait(timeout_seconds):
             raise Retry(f"flow {self.name!r} is still running after {timeout_seconds} s")
+        self.watch.close()
         self.api.close()
         if self.host.outcome == FAILED:
             raise error_of(self.host.report)
@@ -194,6 +216,7 @@ class Job:
         if not self.host.outcome:
             self.stop()
             self.host.wait(PATIENCE_SECONDS)
+        self.watch.close()
         self.api.close()
 
     # --- one epoch -----------------------------------------------------------------------------------------------

@@ -30,6 +30,10 @@ class JobControl(Protocol):
 
     def status(self) -> dict[str, Any]: ...
 
+    def explain(self, operator: str | None = None) -> dict[str, Any]: ...
+
+    def targets(self) -> list[dict[str, Any]]: ...
+
     def scale(self, operator: str, count: int) -> dict[str, Any]: ...
 
     def rebalance(self, operator: str) -> dict[str, Any]: ...
@@ -86,6 +90,14 @@ def create_app(control: JobControl, token: str) -> FastAPI:
     @app.get("/status")
     def status() -> dict[str, Any]:
         return control.status()
+
+    @app.get("/explain")
+    def explanation(operator: str | None = None) -> dict[str, Any]:
+        return control.explain(operator)
+
+    @app.get("/targets")
+    def targets() -> list[dict[str, Any]]:
+        return control.targets()
 
     @app.post("/scale")
     def scale(body: Scale) -> dict[str, Any]:

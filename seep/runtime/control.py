@@ -5,20 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from seep.control.balance import plan_rebalance
+from seep.control.governor import shown
 from seep.control.requests import Rebalance, ScaleTo, StopFlow
 from seep.control.scaling import loads_of
 from seep.errors import Misuse, error_of
 from seep.model.ids import KeyRange
 from seep.protocol.journal import LIVE
 from seep.runtime.controller import ControllerHost
+from seep.runtime.watch import Watch
 
 
 class HostControl:
     """`JobControl`'s part that needs nothing but the controller's host."""
 
-    def __init__(self, flow: str, host: ControllerHost) -> None:
+    def __init__(self, flow: str, host: ControllerHost, watch: Watch) -> None:
         self.flow = flow
         self.host = host
+        self.watch = watch
 
     def status(self) -> dict[str, Any]:
         view = self.host.view
@@ -48,6 +51,29 @@ class HostControl:
             "replaces": len(view.journal.replaces),
             "workers": list(view.workers),
             "operators": operators,
+        }
+
+    def targets(self) -> list[dict[str, Any]]:
+        cards = self.host.job.registered()
+        addresses = [f"127.0.0.1:{card['metrics_port']}" for card in cards.values()]
+        return [{"targets": addresses, "labels": {"flow": self.flow}}]
+
+    def explain(self, operator: str | None = None) -> dict[str, Any]:
+        if operator is not None:
+            self._known(operator)
+        view = self.host.view
+        decisions = [d for d in self.watch.decisions() if operator in (None, d.operator) or not d.operator]
+        return {
+            "flow": self.flow,
+            "outcome": self.host.outcome or "running",
+            "decisions": shown(decisions),
+            "counts": dict(self.watch.governor.counts),
+            "steps": [{"at_ms": round(at_ms), "what": what} for at_ms, what in view.decisions],
+            "policies": {
+                name: node.policy if isinstance(node.policy, str) else type(node.policy).__name__
+                for name, node in self.host.machine.graph.nodes.items()
+                if node.policy is not None
+            },
         }
 
     def scale(self, operator: str, count: int) -> dict[str, Any]:

@@ -6,14 +6,15 @@ snapshot now and then (one assignment), so the serving thread never looks into a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from seep.runtime.numbers import FAMILIES, Snapshot
+from seep.partition.histogram import Histogram
+from seep.runtime.numbers import FAMILIES, HISTOGRAMS, Family, Snapshot
 
 
 class Exporter(Collector):
@@ -41,9 +42,20 @@ class Exporter(Collector):
     def collect(self) -> Iterable[Metric]:
         snapshot = self._snapshot
         for family in FAMILIES:
+            if family.name in HISTOGRAMS:
+                yield _histogram(family, snapshot.get(family.name, {}))
+                continue
             kind = CounterMetricFamily if family.counts else GaugeMetricFamily
             # The client puts `_total` behind a counter's name by itself.
             metric = kind(family.name.removesuffix("_total"), family.help, labels=family.labels)
             for labels, number in snapshot.get(family.name, {}).items():
                 metric.add_metric(labels, number)
             yield metric
+
+
+def _histogram(family: Family, values: Mapping[tuple[str, ...], float | Histogram]) -> Metric:
+    metric = HistogramMetricFamily(family.name, family.help, labels=family.labels)
+    for labels, found in values.items():
+        if isinstance(found, Histogram):
+            metric.add_metric(labels, found.buckets(), found.sum_ms / 1000)
+    return metric

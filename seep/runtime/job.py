@@ -121,6 +121,10 @@ class JobDirectory:
         cards = [json.loads(data) for data in found if data is not None]
         return {card["worker"]: card for card in cards}
 
+    def targets(self) -> dict[str, str]:
+        """By worker: where it serves its metrics."""
+        return {name: f"http://127.0.0.1:{card['metrics_port']}/metrics" for name, card in self.registered().items()}
+
     def _card(self, worker: str) -> Path:
         return self.path / "workers" / f"{escape(worker)}.json"
 

@@ -1,6 +1,6 @@
 """What a worker measures, under the names that Prometheus gets: one list, so that names never drift.
 
-A name ending in ``_total`` is a counter, every other a gauge. Each is given for every partition it concerns from the
+A name ending in ``_total`` is a counter, one of `HISTOGRAMS` a histogram, every other a gauge. Each is given for every partition it concerns from the
 first scrape on, at zero: a counter that appears with its first event hides that event from ``rate()``. No label ever
 holds a key of the data.
 """
@@ -10,12 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from seep.model.ids import PartitionId
+from seep.model.ids import BEGINNING, FOREVER, PartitionId
+from seep.partition.histogram import Histogram
+from seep.partition.operator import OperatorPartition
+from seep.partition.sink import SinkPartition
 from seep.partition.source import SourcePartition
 from seep.partition.worker import Partition
+from seep.runtime.arrivals import Arrival
 
 PARTITION = ("worker", "operator", "partition")
+EDGE = (*PARTITION, "edge")
 WORKER = ("worker",)
+BLOCKED = (*PARTITION, "reason")
+REASONS = ("input", "output", "checkpoint")
 DROPPED = ("worker", "operator", "partition", "reason")
 
 
@@ -30,12 +37,19 @@ class Family(NamedTuple):
 
 
 FAMILIES = (
-    Family("seep_rows_in_total", PARTITION, "Rows taken (a sink: committed)."),
-    Family("seep_rows_out_total", PARTITION, "Rows put on the partition's edges."),
+    Family("seep_rows_in_total", EDGE, "Rows taken from an edge (a source: read)."),
+    Family("seep_rows_out_total", EDGE, "Rows put on an edge."),
     Family("seep_epoch", PARTITION, "The last epoch taken (a source: announced; a sink: committed)."),
     Family("seep_durable_epoch", PARTITION, "The epoch of the newest durable checkpoint or log record."),
     Family("seep_lag_epochs", PARTITION, "Epochs behind the highest one heard of."),
+    Family("seep_source_arrived_rows_total", PARTITION, "Rows that came, read or not, where a source can say."),
     Family("seep_source_lag_rows", PARTITION, "Rows there to be read, where a source can say (text: estimated)."),
+    Family("seep_source_lag_seconds", PARTITION, "How long that many take to arrive."),
+    Family("seep_watermark_lag_seconds", PARTITION, "How far the watermark is behind the clock."),
+    Family("seep_latency_seconds", PARTITION, "From the cut of an epoch at its source to its commit at a sink."),
+    Family("seep_hot_key_share", PARTITION, "Of the rows taken, those that one key (bucket) has, at most."),
+    Family("seep_queue_epochs", PARTITION, "Epochs sent and not taken by the slowest receiver."),
+    Family("seep_blocked_seconds_total", BLOCKED, "Time without work, by reason: input, output, checkpoint."),
     Family("seep_busy_seconds_total", PARTITION, "Time the partition was at work, without encoding what it sends."),
     Family("seep_state_bytes", PARTITION, "Processing state held."),
     Family("seep_state_keys", PARTITION, "Keys that have state."),
@@ -62,8 +76,9 @@ FAMILIES = (
     Family("seep_worker_dead_letters_unwritten_total", WORKER, "Dead letters beyond what the file of the job holds."),
 )
 BY_NAME = {family.name: family for family in FAMILIES}
+HISTOGRAMS = frozenset({"seep_latency_seconds"})
 
-Snapshot = Mapping[str, Mapping[tuple[str, ...], float]]
+Snapshot = Mapping[str, Mapping[tuple[str, ...], "float | Histogram"]]
 """By family, then by the values of its labels."""
 
 
@@ -76,6 +91,14 @@ class Saved(NamedTuple):
     seconds: float = 0.0
 
 
+class Timed(NamedTuple):
+    """Where one partition's time went, in ms."""
+
+    busy_ms: float = 0.0
+    blocked_ms: Mapping[str, float] = {}
+    """By reason."""
+
+
 def snapshot(
     worker: str,
     own: Mapping[str, float],
@@ -83,10 +106,11 @@ def snapshot(
     partitions: Iterable[Partition],
     saved: Mapping[PartitionId, Saved],
     recovered: Mapping[PartitionId, int],
-    busy_ms: Mapping[PartitionId, float],
+    timed: Mapping[PartitionId, Timed],
+    arrivals: Mapping[PartitionId, Arrival | None],
 ) -> Snapshot:
     """`own`: families of the worker itself; `counts`: what its machine has dropped."""
-    found: dict[str, dict[tuple[str, ...], float]] = {family.name: {} for family in FAMILIES}
+    found: dict[str, dict[tuple[str, ...], float | Histogram]] = {family.name: {} for family in FAMILIES}
     for name, number in own.items():
         found[name][(worker,)] = number
     fenced = counts.get("dropped_fenced", 0) + counts.get("refused_fenced", 0)
@@ -99,14 +123,37 @@ def snapshot(
         labels = (worker, who.operator, str(who.number))
         for name, number in _of(partition, saved.get(who, Saved()), recovered.get(who, 0)).items():
             found[name][labels] = number
-        found["seep_busy_seconds_total"][labels] = busy_ms.get(who, 0.0) / 1000
-        lag = _rows_behind(partition)
-        if lag is not None:
-            found["seep_source_lag_rows"][labels] = lag
+        for name, by_edge in _by_edge(partition).items():
+            for edge, rows in by_edge.items():
+                found[name][(*labels, edge)] = rows
+        spent = timed.get(who, Timed())
+        found["seep_busy_seconds_total"][labels] = spent.busy_ms / 1000
+        for reason in REASONS:
+            found["seep_blocked_seconds_total"][(*labels, reason)] = spent.blocked_ms.get(reason, 0.0) / 1000
+        arrival = arrivals.get(who)
+        if arrival is not None:
+            found["seep_source_arrived_rows_total"][labels] = arrival.rows
+            found["seep_source_lag_rows"][labels] = arrival.lag_rows
+            found["seep_source_lag_seconds"][labels] = arrival.lag_seconds
+        if isinstance(partition, SinkPartition):
+            found["seep_latency_seconds"][labels] = partition.latency
         statistics = partition.status().statistics
         for reason in ("late", "skipped"):
             found["seep_dropped_total"][(*labels, reason)] = statistics.get(reason, 0)
     return found
+
+
+def _by_edge(partition: Partition) -> dict[str, Mapping[str, int]]:
+    match partition:
+        case SourcePartition():
+            return {"seep_rows_in_total": {"": partition.rows}, "seep_rows_out_total": partition.outputs.sent}
+        case SinkPartition():
+            return {"seep_rows_in_total": partition.inputs.rows_by_edge}
+        case _:
+            return {
+                "seep_rows_in_total": partition.inputs.rows_by_edge,
+                "seep_rows_out_total": partition.outputs.sent,
+            }
 
 
 def _of(partition: Partition, saved: Saved, recovered: int) -> dict[str, float]:
@@ -114,9 +161,7 @@ def _of(partition: Partition, saved: Saved, recovered: int) -> dict[str, float]:
     statistics = status.statistics
     sides = [side for side in (getattr(partition, "inputs", None), getattr(partition, "outputs", None)) if side]
     highest = max(side.highest for side in sides)
-    return {
-        "seep_rows_in_total": statistics.get("rows_in", 0),
-        "seep_rows_out_total": statistics.get("rows_out", 0),
+    found: dict[str, float] = {
         "seep_epoch": status.epoch,
         "seep_durable_epoch": status.durable_epoch,
         "seep_lag_epochs": max(0, highest - status.epoch),
@@ -131,13 +176,11 @@ def _of(partition: Partition, saved: Saved, recovered: int) -> dict[str, float]:
         "seep_dead_letters_total": statistics.get("errors", 0),
         "seep_recoveries_total": recovered,
     }
-
-
-def _rows_behind(partition: Partition) -> int | None:
-    """Rows that lie before a source partition; None when it is none, or one that cannot say."""
-    behind = getattr(getattr(partition, "intake", None), "behind", None)
-    if behind is None or not isinstance(partition, SourcePartition):
-        return None
-    wall_ms = partition.desk.wall_ms
-    found = [behind(split, known[1], wall_ms) for split, known in partition.splits.items() if not known[3]]
-    return None if None in found else sum(found)
+    watermark = partition.watermark if isinstance(partition, SourcePartition) else partition.moment.watermark
+    if BEGINNING < watermark < FOREVER:
+        found["seep_watermark_lag_seconds"] = partition.desk.wall_ms / 1000 - watermark / 1_000_000
+    if not isinstance(partition, SinkPartition):
+        found["seep_queue_epochs"] = partition.outputs.waiting
+    if isinstance(partition, OperatorPartition):
+        found["seep_hot_key_share"] = partition.load.hot_share
+    return found

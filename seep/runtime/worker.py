@@ -24,6 +24,7 @@ from seep.partition.worker import Worker
 from seep.protocol import wire
 from seep.protocol.effects import Effect, Publish, ReleaseWorker, Send, WantWorkers
 from seep.protocol.journal import Journal
+from seep.runtime.arrivals import Arrival, Arrivals
 from seep.runtime.background import Background
 from seep.runtime.clock import now_ms, wall_ms
 from seep.runtime.deadletters import DeadLetters
@@ -32,6 +33,7 @@ from seep.runtime.heartbeat import Heartbeat
 from seep.runtime.job import JobDirectory
 from seep.runtime.numbers import Snapshot, snapshot
 from seep.runtime.spill import spill_into
+from seep.runtime.timekeeper import Timekeeper
 
 TICK_MS = 10.0
 IDLE_TICK_MS = 50.0
@@ -51,12 +53,14 @@ class WorkerHost:
         self.machine = Worker(worker, graph, settings)
         self.machine.desk.spill = spill_into(job.path)
         self.machine.desk.perform = self._perform
-        self.machine.clock = now_ms
+        self.machine.clock = self.machine.desk.clock = now_ms
         self.store = job.store()
         self.transport = job.transport(worker)
         self.background = Background(self.store, self.transport.wake)
         self.exporter = Exporter()
         self.letters = DeadLetters(job.path)
+        self.time = Timekeeper()
+        self.arrivals: dict[PartitionId, Arrivals] = {}
         self.recovered: dict[PartitionId, int] = {}
         """By partition: how often it came here because it was lost elsewhere."""
         self.heartbeat = Heartbeat(job.transport(worker, listens=False), self.machine)
@@ -139,6 +143,7 @@ class WorkerHost:
                     self.background.perform(effect)
 
     def _look_around(self, at_ms: float) -> None:
+        self.time.look(self.machine.partitions.values(), self.machine.busy_ms, at_ms)
         self.transport.lost()  # peers come back by themselves, or the controller says who took over
         away_ms, self._looked_ms = at_ms - self._looked_ms, at_ms
         if self.transport.connected(CONTROLLER) or away_ms > AWAY_MS:
@@ -175,8 +180,15 @@ class WorkerHost:
         }
         partitions = self.machine.partitions.values()
         counts = self.machine.statistics()
-        saved, busy_ms = dict(self.background.saved), self.machine.busy_ms
-        return snapshot(self.worker, own, counts, partitions, saved, self.recovered, busy_ms)
+        saved, timed = dict(self.background.saved), self.time.timed
+        return snapshot(self.worker, own, counts, partitions, saved, self.recovered, timed, self._arrivals())
+
+    def _arrivals(self) -> dict[PartitionId, Arrival | None]:
+        found: dict[PartitionId, Arrival | None] = {}
+        for who, partition in self.machine.partitions.items():
+            if isinstance(partition, SourcePartition) and partition.running:
+                found[who] = self.arrivals.setdefault(who, Arrivals()).look(partition, now_ms())
+        return found
 
 
 def run_worker(job_path: Path | str, worker: str) -> None:

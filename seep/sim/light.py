@@ -59,6 +59,13 @@ class LightBatch:
             counts[bucket // GROUP_BUCKETS] = counts.get(bucket // GROUP_BUCKETS, 0) + 1
         return counts
 
+    def fullest(self) -> tuple[int, float]:
+        counts: dict[int, int] = {}
+        for bucket, _ in self.items:
+            counts[bucket] = counts.get(bucket, 0) + 1
+        bucket = max(counts, key=counts.__getitem__)
+        return bucket, counts[bucket] / len(self.items)
+
     def digest(self) -> int:
         return sum(hash(item) & 0xFFFF_FFFF_FFFF for item in self.items) % 2**64
 

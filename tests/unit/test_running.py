@@ -125,7 +125,7 @@ def test_run_gives_a_table_for_each_name() -> None:
 def test_what_cannot_run_is_refused() -> None:
     with pytest.raises(seep.Misuse, match="no option 'workers'"):
         seep.run(flow_of_all(), workers=2)
-    with pytest.raises(seep.Misuse, match="there are 'inline', 'local' and 'spark'"):
+    with pytest.raises(seep.Misuse, match="there are 'inline', 'local', 'spark' and 'ray'"):
         seep.start(flow_of_all(), on="moon")
     with pytest.raises(seep.Misuse, match="belongs to on='spark'"):
         seep.start(flow_of_all(), on="local", master="x")

@@ -1,0 +1,79 @@
+"""`seep simulate`: what scaling policies would have done with a load, side by side, in virtual time."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Annotated, Any
+
+import typer
+
+from seep.cli.output import Json, show
+from seep.errors import Misuse
+
+
+def simulate(
+    policy: Annotated[
+        list[str], typer.Option("--policy", help="rate, threshold, latency:250ms, or module:Class; several: compared")
+    ],
+    trace: Annotated[str, typer.Option("--trace", help="day, step, or a CSV file: seconds,rows_per_second")] = "day",
+    noise: Annotated[float, typer.Option("--noise", min=0.0, max=1.0, help="of load and speed, such as 0.1")] = 0.0,
+    goal: Annotated[str, typer.Option("--goal", help="rows should not wait for longer")] = "2s",
+    seed: Annotated[int, typer.Option("--seed")] = 42,
+    json: Json = False,
+) -> None:
+    """What scaling policies would have done with a load: cost, lag, moves.
+
+    Example: seep simulate --policy rate --policy threshold --trace day
+    """
+    from seep.model.duration import positive_microseconds
+    from seep.sim.loads import Plan
+    from seep.sim.loads import simulate as run
+    from seep.sim.traces import trace_of
+
+    rates = trace_of(trace, seed, noise)
+    goal_seconds = positive_microseconds(goal) / 1e6
+    found = []
+    for named in policy:
+        report = run(Plan(rates, _policy(named), noise=noise, seed=seed, goal_seconds=goal_seconds))
+        found.append(
+            {
+                "policy": named,
+                "trace": trace,
+                "seconds": len(rates),
+                "instance_seconds": round(report.instance_seconds),
+                "cost_ratio": round(report.cost_ratio, 3),
+                "missed_share": round(report.missed_share, 4),
+                "longest_lag_seconds": round(report.longest_lag_seconds, 2),
+                "moves": report.moves,
+                "reversals": report.reversals,
+                "decisions": [
+                    {"at": d.at, "operator": d.operator, "before": d.before, "after": d.after, "why": d.why}
+                    for d in report.decisions
+                    if d.changes
+                ],
+            }
+        )
+    show(found, json, _lines)
+
+
+def _policy(named: str) -> Any:
+    """By its name; a user's own as module:Class."""
+    from seep.control.policies import policy_of
+
+    module, _, name = named.partition(":")
+    if name and module != "latency":
+        try:
+            return policy_of(getattr(importlib.import_module(module), name)())
+        except (ImportError, AttributeError) as error:
+            raise Misuse(f"no policy {named!r}: {error}; give module:Class") from error
+    policy_of(named)
+    return named
+
+
+def _lines(answer: dict[str, Any]) -> list[str]:
+    return [
+        f"{answer['policy']} on {answer['trace']} ({answer['seconds']} s)",
+        f"  instance-seconds     {answer['instance_seconds']:,} ({answer['cost_ratio']:.2f} x one who knows the next minute)",
+        f"  goal missed          {answer['missed_share']:.2%} of the time, longest wait {answer['longest_lag_seconds']:.1f} s",
+        f"  moves                {answer['moves']}, of them back within two minutes: {answer['reversals']}",
+    ]

@@ -1,0 +1,287 @@
+"""What becomes of the wishes of policies: each is tried by the guards, and kept with what it was made from.
+
+A change goes through only if the numbers are whole and fresh, no other change of the operator is under way or has just
+been made, its bounds allow it, and it can help. To shrink takes longer than to grow: only what has been too much for a
+minute is given back, by the largest wish of that minute, and nothing while rows pile up. Every look is a Decision,
+done or held back, with its reason: `seep explain` shows them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from seep.control.observed import Observed, Seen
+from seep.control.policies import UTILISATION, Policy, Wish, policy_of, walk
+from seep.model.ids import BUCKETS
+from seep.partition.contract import Graph
+from seep.protocol.journal import Journal
+
+KEPT = 1000
+"""Decisions remembered."""
+
+
+@dataclass(frozen=True)
+class Guards:
+    shrink_seconds: float = 60.0
+    """Only what was too much for so long is given back."""
+    shrink_most: float = 0.5
+    """At most this share at once."""
+    backlog_seconds: float = 5.0
+    """While rows wait for longer than this at a source, nothing shrinks."""
+    settle_seconds: float = 5.0
+    """After a change, until the window of the metrics holds nothing from before it."""
+    unlike: float = 0.25
+    """Rows taken may differ by this share from rows sent; more, and the numbers are not to be trusted."""
+    gain_least: float = 0.1
+    """A growth that gives less than this share of what was expected did not help, ..."""
+    useless_seconds: float = 300.0
+    """... and is not repeated for so long."""
+    partition_bytes: float = math.inf
+    """State that one partition may hold, at most."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    at: float
+    operator: str
+    """Empty: nothing could be said about any."""
+    before: int
+    after: int
+    why: str
+    held: str = ""
+    """Why it was not done; in one word, before the colon, for counting."""
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def changes(self) -> bool:
+        return not self.held and self.after != self.before
+
+    @property
+    def direction(self) -> str:
+        return "none" if not self.changes else "out" if self.after > self.before else "in"
+
+
+@dataclass
+class Growth:
+    """One that was made, until it can be judged."""
+
+    at: float
+    before: int
+    after: int
+    rows: float
+    wanted: float
+    """Rows a second that should be taken afterwards."""
+
+
+class Governor:
+    def __init__(self, graph: Graph, policies: Mapping[str, str | Policy], guards: Guards | None = None) -> None:
+        self.graph = graph
+        self.guards = guards or Guards()
+        self.decisions: deque[Decision] = deque(maxlen=KEPT)
+        self.counts: dict[str, int] = {}
+        """Decisions by direction, and those held back by reason."""
+        self._groups = _grouped(policies)
+        self._wishes: dict[str, deque[tuple[float, int]]] = {name: deque() for name in policies}
+        self._asked: dict[int, float] = {}
+        self._changed: dict[str, float] = {}
+        self._growths: dict[str, Growth] = {}
+        self._useless: dict[str, tuple[float, str]] = {}
+
+    @property
+    def operators(self) -> list[str]:
+        return [name for _, names in self._groups for name in names]
+
+    def look(self, seen: Observed, journal: Journal) -> list[Decision]:
+        """One look at the metrics: what is to be changed, and what is not and why."""
+        unknown = seen.unknown or self._unlike(seen)
+        if unknown:
+            return self._keep([Decision(seen.at, "", 0, 0, "no decision", f"metrics: {unknown}")])
+        made: list[Decision] = []
+        for policy, names in self._groups:
+            if not self._due(policy, seen.at):
+                continue
+            try:
+                wishes = policy.decide(seen, names)
+            except Exception as error:
+                # A user's code. The flow runs on as it is; who asks is told, and it is counted.
+                raised = f"policy: {type(policy).__name__} raised {type(error).__name__}: {error}"
+                made.append(Decision(seen.at, ", ".join(names), 0, 0, "no decision", raised))
+                continue
+            made += [self._decide(name, wishes[name], seen, journal) for name in names if name in wishes]
+        return self._keep(made)
+
+    def _due(self, policy: Policy, at: float) -> bool:
+        """A policy may want to be asked less often than there are looks."""
+        every = float(getattr(policy, "every_seconds", 0.0))
+        if at - self._asked.get(id(policy), -math.inf) < every:
+            return False
+        self._asked[id(policy)] = at
+        return True
+
+    def _keep(self, made: list[Decision]) -> list[Decision]:
+        for decision in made:
+            reason = decision.held.partition(":")[0] or decision.direction
+            self.counts[reason] = self.counts.get(reason, 0) + 1
+            same = self.decisions and not decision.changes and _alike(self.decisions[-1], decision)
+            if same:
+                self.decisions.pop()
+            self.decisions.append(decision)
+        return made
+
+    def _unlike(self, seen: Observed) -> str:
+        """Rows that were sent and rows that were taken must be about as many."""
+        sent: dict[str, float] = {}
+        for one in seen.operators.values():
+            for target, rows in one.sent.items():
+                sent[target] = sent.get(target, 0.0) + rows
+        for name, rows in sent.items():
+            taken = sum(seen.operators[name].rows)
+            if rows > 0 and abs(taken - rows) > self.guards.unlike * rows and not self._settling(name, seen.at):
+                return f"{name} took {taken:,.0f} rows/s of {rows:,.0f} that were sent to it"
+        return ""
+
+    def _settling(self, name: str, at: float) -> bool:
+        return at - self._changed.get(name, -math.inf) < self.guards.settle_seconds
+
+    # --- one operator --------------------------------------------------------------------------------------------
+
+    def _decide(self, name: str, wish: Wish | int, seen: Observed, journal: Journal) -> Decision:
+        one, node = seen.operators[name], self.graph.nodes[name]
+        now = len(journal.live(name))
+        wanted, why = wish if isinstance(wish, Wish) else Wish(wish, "wished for")
+        told = _inputs(one, wanted)
+        if isinstance(wanted, bool) or not isinstance(wanted, int) or not 1 <= wanted <= BUCKETS:
+            held = f"policy: it asks for {wanted!r} partitions, which is no number from 1 to {BUCKETS}"
+            return Decision(seen.at, name, now, now, why, held, told)
+        after = min(max(wanted, node.minimum), node.maximum)
+        if after != wanted:
+            why += f"; it may have {node.minimum} to {node.maximum}"
+        self._remember(name, seen.at, after)
+        self._judge(name, one, seen.at)
+        held = ""
+        if after > now:
+            held = self._held_growing(name, one, seen.at, journal)
+        elif after < now:
+            after = max(self._largest(name), now - int(now * self.guards.shrink_most))
+            held = self._held_shrinking(name, one, seen, journal, after) if after < now else ""
+        decision = Decision(seen.at, name, now, after, why, held, told)
+        if decision.changes:
+            self._note_change(decision, seen)
+        return decision
+
+    def _note_change(self, decision: Decision, seen: Observed) -> None:
+        name = decision.operator
+        self._changed[name] = seen.at
+        self._wishes[name].clear()
+        self._growths.pop(name, None)
+        if decision.after > decision.before:
+            one, coming = seen.operators[name], _coming(seen)[name]
+            rows = sum(one.rows)
+            reachable = one.rate * decision.after
+            self._growths[name] = Growth(seen.at, decision.before, decision.after, rows, min(coming, reachable))
+
+    def _remember(self, name: str, at: float, wish: int) -> None:
+        wishes = self._wishes[name]
+        wishes.append((at, wish))
+        while len(wishes) > 1 and wishes[1][0] <= at - self.guards.shrink_seconds:
+            wishes.popleft()
+
+    def _largest(self, name: str) -> int:
+        return max(wish for _, wish in self._wishes[name])
+
+    def _held_both(self, name: str, at: float, journal: Journal) -> str:
+        if any(replace.operator in (name, "") for replace in journal.replaces):
+            return "moving: a change is under way"
+        if self._settling(name, at):
+            return f"settling: changed {at - self._changed[name]:.0f} s ago"
+        return ""
+
+    def _held_growing(self, name: str, one: Seen, at: float, journal: Journal) -> str:
+        held = self._held_both(name, at, journal)
+        alone = one.hot_share * one.busiest
+        if not held and alone > UTILISATION:
+            held = f"hot-key: one key alone keeps a partition at work for {alone:.0%} of its time; no split helps that"
+        since, useless = self._useless.get(name, (-math.inf, ""))
+        if not held and at - since < self.guards.useless_seconds:
+            held = f"ineffective: {useless}"
+        return held
+
+    def _held_shrinking(self, name: str, one: Seen, seen: Observed, journal: Journal, after: int) -> str:
+        held = self._held_both(name, seen.at, journal)
+        wishes, lag = self._wishes[name], max((s.lag_seconds for s in seen.operators.values()), default=0.0)
+        if not held and seen.at - wishes[0][0] < self.guards.shrink_seconds:
+            held = f"waiting: too many for {seen.at - wishes[0][0]:.0f} s only, {self.guards.shrink_seconds:.0f} count"
+        if not held and lag > self.guards.backlog_seconds:
+            held = f"backlog: rows wait for {lag:.1f} s"
+        if not held and one.state_bytes / after > self.guards.partition_bytes:
+            held = f"memory: {one.state_bytes / after / 1e6:,.0f} MB of state in each would be too much"
+        return held
+
+    def _judge(self, name: str, one: Seen, at: float) -> None:
+        """Did the latest growth help? To be asked once, when a whole window lies behind it."""
+        growth = self._growths.get(name)
+        if growth is None or at - growth.at < 2 * self.guards.settle_seconds:
+            return
+        del self._growths[name]
+        expected, gained = growth.wanted - growth.rows, sum(one.rows) - growth.rows
+        if expected > self.guards.gain_least * growth.rows and gained < self.guards.gain_least * expected:
+            spread = one.busiest * one.partitions / sum(one.busy) if sum(one.busy) > 0 else 1.0
+            reason = f"the busiest has {spread:.1f} times the mean" if spread > 1.5 else "something else holds it up"
+            text = (
+                f"{growth.before} -> {growth.after} partitions gave {gained:+,.0f} rows/s of {expected:,.0f}; {reason}"
+            )
+            self._useless[name] = (at, text)
+
+
+def _grouped(policies: Mapping[str, str | Policy]) -> list[tuple[Policy, list[str]]]:
+    """Operators with the same policy are sized together."""
+    groups: list[tuple[str | Policy, list[str]]] = []
+    for name, policy in policies.items():
+        for known, names in groups:
+            if known is policy or (isinstance(policy, str) and known == policy):
+                names.append(name)
+                break
+        else:
+            groups.append((policy, [name]))
+    return [(policy_of(policy), names) for policy, names in groups]
+
+
+def _alike(one: Decision, other: Decision) -> bool:
+    """Two looks with the same result: the later one stands for both."""
+    same: Callable[[Decision], Any] = lambda d: (d.operator, d.before, d.after, d.held.partition(":")[0])  # noqa: E731
+    return not one.changes and same(one) == same(other)
+
+
+def _coming(seen: Observed) -> dict[str, float]:
+    return walk(seen, {name: one.arrival for name, one in seen.operators.items() if one.kind == "source"})
+
+
+def _inputs(one: Seen, wanted: int) -> dict[str, Any]:
+    return {
+        "wish": wanted,
+        "rows_per_second": [round(rows, 1) for rows in one.rows],
+        "busy": [round(busy, 3) for busy in one.busy],
+        "rows_per_busy_second": round(one.rate, 1),
+        "state_bytes": int(one.state_bytes),
+    }
+
+
+def shown(decisions: Sequence[Decision]) -> list[dict[str, Any]]:
+    """For `seep explain` and the REST route."""
+    return [
+        {
+            "at": round(d.at, 3),
+            "operator": d.operator,
+            "before": d.before,
+            "after": d.after,
+            "done": d.changes,
+            "why": d.why,
+            "held": d.held,
+            "inputs": dict(d.inputs),
+        }
+        for d in decisions
+    ]

@@ -1,0 +1,181 @@
+"""What the metrics say about a flow: rates over a window by operator, or why nothing can be said.
+
+The samples are raw (when, how much), by series, as a Prometheus server keeps them or as the controller has scraped
+them itself: what is made of them is the same. A partition whose samples are few or old makes the whole flow unknown: a
+decision on half of the numbers is worse than none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from seep.model.ids import PartitionId
+from seep.partition.contract import Graph
+from seep.protocol.journal import Journal
+
+ROWS_IN, ROWS_OUT, BUSY = "seep_rows_in_total", "seep_rows_out_total", "seep_busy_seconds_total"
+ARRIVED, LAG_ROWS, LAG_SECONDS = "seep_source_arrived_rows_total", "seep_source_lag_rows", "seep_source_lag_seconds"
+STATE_BYTES, HOT_SHARE, LATENCY = "seep_state_bytes", "seep_hot_key_share", "seep_latency_seconds_bucket"
+NEEDED = (ROWS_IN, ROWS_OUT, BUSY, ARRIVED, LAG_ROWS, LAG_SECONDS, STATE_BYTES, HOT_SHARE, LATENCY)
+"""The families that decisions are made from."""
+
+LEAST_SAMPLES = 3
+"""Of each series in a window; fewer say nothing about a rate."""
+
+
+class Series(NamedTuple):
+    name: str
+    operator: str
+    partition: str
+    detail: str = ""
+    """The edge, or the upper bound of a histogram's bucket."""
+    worker: str = ""
+
+
+Samples = Mapping[Series, Sequence[tuple[float, float]]]
+"""(seconds, value) of each series, oldest first."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An operator (source, sink) over the window; rates are by the second."""
+
+    operator: str
+    kind: str
+    rows: tuple[float, ...]
+    """Taken by each partition, in the order of their numbers."""
+    busy: tuple[float, ...]
+    """Share of its time that each was at work."""
+    sent: Mapping[str, float] = field(default_factory=dict)
+    """Rows put on the edges to each operator that reads them."""
+    arrival: float = 0.0
+    """Of a source: rows that came, whether or not they were read."""
+    lag_rows: float = 0.0
+    lag_seconds: float = 0.0
+    state_bytes: float = 0.0
+    hot_share: float = 0.0
+    """Of a partition's rows, how many fall on one key, at most."""
+    latency_seconds: float = 0.0
+    """Of a sink: from arrival to here, the slowest hundredth."""
+
+    @property
+    def partitions(self) -> int:
+        return len(self.rows)
+
+    @property
+    def rate(self) -> float:
+        """Rows that one partition can take in a second of work; 0: nothing is known."""
+        busy = sum(self.busy)
+        return sum(self.rows) / busy if busy > 0 else 0.0
+
+    @property
+    def busiest(self) -> float:
+        return max(self.busy, default=0.0)
+
+
+@dataclass(frozen=True)
+class Observed:
+    at: float
+    """Seconds, by the clock of the samples."""
+    operators: Mapping[str, Seen]
+    """In topological order."""
+    unknown: str = ""
+    """Why nothing can be said; then there are no operators."""
+
+
+def observe(graph: Graph, journal: Journal, samples: Samples, at: float, fresh_seconds: float) -> Observed:
+    """What was seen of everything that is alive; samples of the dead are left out."""
+    by_place = _by_place(samples)
+    seen: dict[str, Seen] = {}
+    for node in graph.nodes.values():
+        pieces = []
+        for partition in (entry.partition for entry in journal.live(node.name)):
+            piece = by_place.get((node.name, str(partition.number)), {})
+            missing = _missing(partition, piece, at, fresh_seconds)
+            if missing:
+                return Observed(at, {}, missing)
+            pieces.append(piece)
+        if not pieces:
+            return Observed(at, {}, f"{node.name} has no live partition")
+        targets = {edge.name: edge.target for edge in graph.outputs(node.name)}
+        seen[node.name] = _seen(node.name, node.kind, pieces, targets)
+    return Observed(at, seen)
+
+
+Piece = dict[tuple[str, str], Sequence[tuple[float, float]]]
+"""The samples of one partition by (family, detail)."""
+
+
+def _by_place(samples: Samples) -> dict[tuple[str, str], Piece]:
+    """Of several workers that have told of one partition, the one heard last: the others are gone."""
+    found: dict[tuple[str, str], Piece] = {}
+    newest: dict[tuple[str, str, str, str], float] = {}
+    for series, points in samples.items():
+        if not points:
+            continue
+        place = (series.operator, series.partition)
+        told = (*place, series.name, series.detail)
+        if points[-1][0] >= newest.get(told, points[-1][0]):
+            newest[told] = points[-1][0]
+            found.setdefault(place, {})[(series.name, series.detail)] = points
+    return found
+
+
+def _missing(partition: PartitionId, piece: Piece, at: float, fresh_seconds: float) -> str:
+    points = piece.get((BUSY, ""), ())
+    if len(points) < LEAST_SAMPLES:
+        return f"{partition}: {len(points)} samples, {LEAST_SAMPLES} are needed"
+    age = at - points[-1][0]
+    return f"{partition}: its latest sample is {age:.1f} s old" if age > fresh_seconds else ""
+
+
+def _seen(name: str, kind: str, pieces: Sequence[Piece], targets: Mapping[str, str]) -> Seen:
+    sent: dict[str, float] = {}
+    for piece in pieces:
+        for (family, edge), points in piece.items():
+            if family == ROWS_OUT and edge in targets:
+                sent[targets[edge]] = sent.get(targets[edge], 0.0) + _rate(points)
+    return Seen(
+        name,
+        kind,
+        tuple(sum(_rates(piece, ROWS_IN)) for piece in pieces),
+        tuple(min(1.0, sum(_rates(piece, BUSY))) for piece in pieces),
+        sent,
+        arrival=sum(sum(_rates(piece, ARRIVED)) for piece in pieces),
+        lag_rows=sum(_latest(pieces, LAG_ROWS)),
+        lag_seconds=max(_latest(pieces, LAG_SECONDS), default=0.0),
+        state_bytes=sum(_latest(pieces, STATE_BYTES)),
+        hot_share=max(_latest(pieces, HOT_SHARE), default=0.0),
+        latency_seconds=_slowest_hundredth(pieces),
+    )
+
+
+def _rates(piece: Piece, family: str) -> Iterable[float]:
+    return (_rate(points) for (name, _), points in piece.items() if name == family)
+
+
+def _rate(points: Sequence[tuple[float, float]]) -> float:
+    """By the second between the first and the last sample. A counter that fell was started anew."""
+    seconds = points[-1][0] - points[0][0]
+    if seconds <= 0:
+        return 0.0
+    risen = sum(max(0.0, later[1] - earlier[1]) for earlier, later in zip(points, points[1:], strict=False))
+    return risen / seconds
+
+
+def _latest(pieces: Sequence[Piece], family: str) -> list[float]:
+    return [points[-1][1] for piece in pieces for (name, _), points in piece.items() if name == family]
+
+
+def _slowest_hundredth(pieces: Sequence[Piece]) -> float:
+    """The bound that all but one in a hundred of what was counted in the window stayed below; 0: nothing was."""
+    below: dict[float, float] = {}
+    for piece in pieces:
+        for (name, bound), points in piece.items():
+            if name == LATENCY:
+                below[float(bound)] = below.get(float(bound), 0.0) + max(0.0, points[-1][1] - points[0][1])
+    counted = max(below.values(), default=0.0)
+    bounds = sorted(bound for bound, count in below.items() if count >= 0.99 * counted)
+    return bounds[0] if counted > 0 else 0.0

@@ -1,0 +1,178 @@
+"""How many partitions an operator should have: what a policy wishes for. The governor decides what becomes of it.
+
+A policy sees the metrics of the whole flow (`Observed`) and names a number for each operator it is responsible for. A
+user's own class works the same: it has a method ``decide(seen, operators)`` and answers with numbers by operator.
+
+- ``threshold``: SEEP's. An operator whose busiest partition is at work for more than 70 % of the time, in two reports
+  one after the other, gets one partition more.
+- ``rate``: DS2's. What one partition can take in a second of work is measured; how many rows come to each operator is
+  walked through the graph from the rate at which they *arrive* at the sources. All operators are sized in one decision.
+- ``latency:250ms``: like ``rate``, but results that take longer than that make the busiest operator larger.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from seep.control.observed import Observed
+from seep.errors import Misuse
+from seep.model.duration import positive_microseconds
+
+UTILISATION = 0.75
+"""Of its time a partition should be at work: the rest is for what comes unevenly."""
+CATCH_UP_SECONDS = 30.0
+"""In which what has piled up should be worked off."""
+POINTS = 32
+BAND = (0.5, 0.9)
+"""While every operator would be at work for such a share of its time, with all that comes, nothing is changed."""
+LEAST_EFFICIENCY = 0.5
+"""However badly more partitions have helped: one of them is taken to do at least this share of what one did."""
+
+
+class Wish(NamedTuple):
+    count: int
+    why: str
+
+
+class Policy(Protocol):
+    def decide(self, seen: Observed, operators: Sequence[str]) -> Mapping[str, Wish | int]:
+        """How many partitions each of these operators should have. One that is left out stays as it is."""
+
+
+class Threshold:
+    every_seconds = 5.0
+    """Between two reports."""
+
+    def __init__(self, above: float = 0.7, reports: int = 2) -> None:
+        self.above, self.reports = above, reports
+        self._hot: dict[str, int] = {}
+
+    def decide(self, seen: Observed, operators: Sequence[str]) -> dict[str, Wish]:
+        wishes: dict[str, Wish] = {}
+        for name in operators:
+            one = seen.operators[name]
+            hot = self._hot.get(name, 0) + 1 if one.busiest > self.above else 0
+            self._hot[name] = hot % self.reports
+            if hot >= self.reports:
+                wishes[name] = Wish(one.partitions + 1, f"busy {one.busiest:.0%} in {self.reports} reports")
+            elif one.partitions > 1 and sum(one.busy) / (one.partitions - 1) < self.above * self.above:
+                less = sum(one.busy) / (one.partitions - 1)
+                wishes[name] = Wish(one.partitions - 1, f"one fewer would be busy {less:.0%}")
+            else:
+                wishes[name] = Wish(one.partitions, f"busy {one.busiest:.0%}")
+        return wishes
+
+
+class Rate:
+    def __init__(self, utilisation: float = UTILISATION, catch_up_seconds: float = CATCH_UP_SECONDS) -> None:
+        self.utilisation, self.catch_up_seconds = utilisation, catch_up_seconds
+        self._efficiency: dict[str, Efficiency] = {}
+        self._rates: dict[str, float] = {}
+        """The latest rate of one partition: an operator that takes no rows shows none."""
+
+    def decide(self, seen: Observed, operators: Sequence[str]) -> dict[str, Wish]:
+        coming = walk(seen, {name: one.arrival for name, one in seen.operators.items() if one.kind == "source"})
+        waiting = walk(seen, {name: one.lag_rows for name, one in seen.operators.items() if one.kind == "source"})
+        wishes: dict[str, Wish] = {}
+        outside = False
+        for name in operators:
+            one = seen.operators[name]
+            if one.rate > 0:
+                self._rates[name] = one.rate
+                self._efficiency.setdefault(name, Efficiency()).add(one.partitions, one.rate)
+            rate = self._rates.get(name, 0.0)
+            if rate <= 0:
+                wishes[name] = Wish(one.partitions, "it has taken no rows yet")
+                continue
+            needed = coming[name] / self.utilisation + waiting[name] / self.catch_up_seconds
+            count = self._efficiency[name].partitions(one.partitions, needed / rate)
+            wishes[name] = Wish(count, _reckoning(coming[name], waiting[name], rate, needed))
+            load = (coming[name] + waiting[name] / self.catch_up_seconds) / rate / one.partitions
+            outside = outside or not BAND[0] <= load <= BAND[1]
+        if outside:
+            return wishes
+        return {name: Wish(seen.operators[name].partitions, f"in its band; {wishes[name].why}") for name in operators}
+
+
+class Latency:
+    """Sized by rates; results later than the goal make the busiest operator on their way larger."""
+
+    def __init__(self, goal_seconds: float) -> None:
+        self.goal_seconds = goal_seconds
+        self._rate = Rate()
+
+    def decide(self, seen: Observed, operators: Sequence[str]) -> dict[str, Wish]:
+        wishes = self._rate.decide(seen, operators)
+        late = max((one.latency_seconds for one in seen.operators.values() if one.kind == "sink"), default=0.0)
+        busiest = max(operators, key=lambda name: seen.operators[name].busiest)
+        for name in operators:
+            now, wish = seen.operators[name].partitions, wishes[name]
+            told = f"results take {late * 1000:.0f} ms, {self.goal_seconds * 1000:.0f} are wanted; {wish.why}"
+            more = now + math.ceil(now / 4) if late > self.goal_seconds and name == busiest else 0
+            kept = now if late > self.goal_seconds / 2 else 0
+            wishes[name] = Wish(max(wish.count, more, kept), told)
+        return wishes
+
+
+class Efficiency:
+    """What one partition takes, by how many there were: a power of their number, fitted to what was seen."""
+
+    def __init__(self) -> None:
+        self._points: deque[tuple[int, float]] = deque(maxlen=POINTS)
+
+    def add(self, partitions: int, rate: float) -> None:
+        self._points.append((partitions, rate))
+
+    @property
+    def loss(self) -> float:
+        """The exponent: 0 when the partitions do not disturb each other, 1 when more of them do no more."""
+        if len({partitions for partitions, _ in self._points}) < 2:
+            return 0.0
+        xs = [math.log(partitions) for partitions, _ in self._points]
+        ys = [math.log(rate) for _, rate in self._points]
+        x, y = sum(xs) / len(xs), sum(ys) / len(ys)
+        slope = sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=True)) / sum((a - x) ** 2 for a in xs)
+        return min(1.0, max(0.0, -slope))
+
+    def partitions(self, now: int, as_of_now: float) -> int:
+        """How many there must be to do what so many would that were as fast as one is now."""
+        loss = self.loss
+        count = max(1, math.ceil(as_of_now - 1e-6))
+        while count > now and count * max(LEAST_EFFICIENCY, (count / now) ** -loss) < as_of_now - 1e-6:
+            count += 1
+        return count
+
+
+def walk(seen: Observed, at_sources: Mapping[str, float]) -> dict[str, float]:
+    """How much of what is at the sources comes to each operator: by the share that each puts on its edges."""
+    found: dict[str, float] = dict.fromkeys(seen.operators, 0.0)
+    found.update(at_sources)
+    for name, one in seen.operators.items():
+        taken = sum(one.rows)
+        for target, sent in one.sent.items():
+            found[target] += found[name] * sent / taken if taken > 0 else 0.0
+    return found
+
+
+def _reckoning(coming: float, waiting: float, rate: float, needed: float) -> str:
+    behind = f" and {waiting:,.0f} wait" if waiting >= 1 else ""
+    return f"{coming:,.0f} rows/s come{behind}, one partition takes {rate:,.0f}: {needed / rate:.2f} are needed"
+
+
+def policy_of(named: str | Policy) -> Policy:
+    """By its name, or a user's own."""
+    if not isinstance(named, str):
+        if not callable(getattr(named, "decide", None)):
+            raise Misuse(f"policy={named!r}: a policy of your own needs a method decide(seen, operators)")
+        return named
+    if named == "threshold":
+        return Threshold()
+    if named == "rate":
+        return Rate()
+    kind, _, goal = named.partition(":")
+    if kind == "latency" and goal:
+        return Latency(positive_microseconds(goal) / 1e6)
+    raise Misuse(f"policy={named!r}; there are 'rate', 'threshold', 'latency:250ms' and objects of your own")

@@ -1,0 +1,98 @@
+"""Where the controller gets its metrics: from a Prometheus server, or by scraping the same endpoints itself.
+
+Both give the raw samples of the latest window under the same names; what cannot be had is said in one line, and then
+nothing is decided.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from seep.control.observed import NEEDED, Samples, Series
+
+TIMEOUT_SECONDS = 1.0
+
+
+class Unreadable(Exception):
+    """There are no metrics; the text says why."""
+
+
+class Reader(Protocol):
+    def read(self, window_seconds: float) -> Samples:
+        """What was measured in the last so many seconds. Raises Unreadable."""
+
+    def close(self) -> None: ...
+
+
+class Scraper:
+    """Asks every worker, each time it is read; remembers as much as the window holds."""
+
+    def __init__(self, targets: Callable[[], Mapping[str, str]]) -> None:
+        self._targets = targets
+        """By worker: the address of its metrics."""
+        self._client = httpx.Client(timeout=TIMEOUT_SECONDS)
+        self._points: dict[Series, deque[tuple[float, float]]] = {}
+
+    def read(self, window_seconds: float) -> Samples:
+        for address in self._targets().values():
+            try:
+                text = self._client.get(address).raise_for_status().text
+            except httpx.HTTPError:
+                continue  # it is starting, or gone: what is missing of a live partition is noticed by who decides
+            at = time.time()
+            for family in text_string_to_metric_families(text):
+                for sample in family.samples:
+                    if sample.name in NEEDED:
+                        self._points.setdefault(_series(sample.name, sample.labels), deque()).append((at, sample.value))
+        self._forget(time.time() - window_seconds)
+        return self._points
+
+    def _forget(self, before: float) -> None:
+        for series in list(self._points):
+            points = self._points[series]
+            while points and points[0][0] < before:
+                points.popleft()
+            if not points:
+                del self._points[series]
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class PrometheusServer:
+    def __init__(self, url: str, flow: str) -> None:
+        self._url = url.rstrip("/")
+        self._flow = flow
+        self._client = httpx.Client(timeout=TIMEOUT_SECONDS)
+
+    def read(self, window_seconds: float) -> Samples:
+        names = "|".join(NEEDED)
+        query = f'{{__name__=~"{names}",flow="{self._flow}"}}[{window_seconds:.0f}s]'
+        try:
+            answer = self._client.get(f"{self._url}/api/v1/query", params={"query": query}).raise_for_status().json()
+        except httpx.TimeoutException as error:
+            raise Unreadable(f"Prometheus at {self._url} has not answered for {TIMEOUT_SECONDS:.0f} s") from error
+        except (httpx.HTTPError, ValueError) as error:
+            raise Unreadable(f"Prometheus at {self._url}: {type(error).__name__}: {error}") from error
+        return dict(_matrix(answer))
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def _matrix(answer: Mapping[str, Any]) -> Iterable[tuple[Series, list[tuple[float, float]]]]:
+    for found in answer.get("data", {}).get("result", ()):
+        labels = dict(found["metric"])
+        points = [(float(at), float(value)) for at, value in found["values"]]
+        yield _series(labels.pop("__name__"), labels), points
+
+
+def _series(name: str, labels: Mapping[str, str]) -> Series:
+    detail = labels.get("edge", labels.get("le", ""))
+    return Series(name, labels.get("operator", ""), labels.get("partition", ""), detail, labels.get("worker", ""))

@@ -1,0 +1,62 @@
+"""The eye of the controller: reads the metrics every second, asks the policies, and has changes made.
+
+A thread of its own beside the controller's loop, which it only gives requests to: metrics that are slow or gone hold up
+nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from seep.control.governor import Decision, Governor, Guards
+from seep.control.observed import Observed, observe
+from seep.control.requests import ScaleTo
+from seep.runtime.controller import ControllerHost
+from seep.runtime.readers import Reader, Unreadable
+
+EVERY_SECONDS = 1.0
+WINDOW_SECONDS = 5.0
+FRESH_SECONDS = 3.0
+
+
+class Watch:
+    def __init__(self, host: ControllerHost, reader: Reader, guards: Guards | None = None) -> None:
+        nodes = host.machine.graph.nodes
+        self.host = host
+        self.reader = reader
+        self.governor = Governor(
+            host.machine.graph,
+            {name: node.policy for name, node in nodes.items() if node.policy is not None},
+            guards or Guards(settle_seconds=WINDOW_SECONDS + EVERY_SECONDS),
+        )
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="seep-watch", daemon=True)
+
+    def start(self) -> None:
+        if self.governor.operators:
+            self._thread.start()
+
+    def close(self) -> None:
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.reader.close()
+
+    def decisions(self) -> list[Decision]:
+        """Oldest first."""
+        return list(self.governor.decisions)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(EVERY_SECONDS) and not self.host.ended.is_set():
+            for decision in self.governor.look(self._observed(time.time), self.host.view.journal):
+                if decision.changes:
+                    self.host.request(ScaleTo(decision.operator, decision.after))
+
+    def _observed(self, clock: Callable[[], float]) -> Observed:
+        try:
+            samples = self.reader.read(WINDOW_SECONDS)
+        except Unreadable as problem:
+            return Observed(clock(), {}, str(problem))
+        return observe(self.host.machine.graph, self.host.view.journal, samples, clock(), FRESH_SECONDS)

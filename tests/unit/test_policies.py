@@ -1,0 +1,282 @@
+"""What policies wish for, and what the governor makes of it, on metrics written by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from seep.control.governor import Decision, Governor, Guards
+from seep.control.observed import BUSY, LATENCY, ROWS_IN, ROWS_OUT, Observed, Seen, Series, observe
+from seep.control.policies import Efficiency, Latency, Rate, Threshold, Wish, policy_of, walk
+from seep.errors import Misuse
+from seep.model.ids import EVERYTHING, FOREVER, Generation, PartitionId
+from seep.partition.contract import Edge, Graph, Node
+from seep.protocol.journal import LIVE, Entry, Journal, Replace
+
+
+def graph(**policies: Any) -> Graph:
+    nodes = [Node("in", "source", None), Node("work", "operator", None), Node("out", "sink", None)]
+    nodes = [replace(node, policy=policies.get(node.name)) for node in nodes]
+    edges = (Edge("in>work", "in", "work", 0), Edge("work>out", "work", "out", 0))
+    return Graph({node.name: node for node in nodes}, edges)
+
+
+def journal(replaces: tuple[Replace, ...] = (), **counts: int) -> Journal:
+    entries = {}
+    for name in ("in", "work", "out"):
+        for i, part in enumerate(EVERYTHING.split(counts.get(name, 1))):
+            who = PartitionId(name, i)
+            entries[who] = Entry(who, part, 1, FOREVER, LIVE, Generation(1, i), "w")
+    return Journal(version=1, entries=entries, replaces=replaces)
+
+
+def flowing(
+    arrival: float, rate: float, count: int, taken: float | None = None, at: float = 0.0, **more: Any
+) -> Observed:
+    """A source at which rows arrive, and an operator of which each partition can take `rate` of them in a second."""
+    taken = min(arrival, rate * count) if taken is None else taken
+    share = taken / count
+    return Observed(
+        at,
+        {
+            "in": Seen("in", "source", (taken,), (0.1,), {"work": taken}, arrival=arrival, **more),
+            "work": Seen("work", "operator", (share,) * count, (share / rate,) * count, {"out": taken}),
+            "out": Seen("out", "sink", (taken,), (0.1,)),
+        },
+    )
+
+
+def count_of(wishes: Mapping[str, Wish | int]) -> int:
+    wish = wishes["work"]
+    return wish.count if isinstance(wish, Wish) else wish
+
+
+# --- policies ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start", range(1, 13))
+def test_the_rate_policy_is_right_in_one_step(start: int) -> None:
+    """Wherever it starts: 3,000 rows/s at 1,000 a partition, at work for three quarters of the time, are four."""
+    wished = count_of(Rate().decide(flowing(3_000, 1_000, start), ["work"]))
+    load = 3_000 / 1_000 / start
+    assert wished == (start if 0.5 <= load <= 0.9 else 4)
+
+
+def test_what_waits_is_worked_off_in_half_a_minute() -> None:
+    seen = flowing(3_000, 1_000, 4, lag_rows=60_000.0)
+    assert count_of(Rate().decide(seen, ["work"])) == 6
+
+
+def test_an_operator_that_takes_nothing_stays() -> None:
+    assert count_of(Rate().decide(flowing(0, 1_000, 3), ["work"])) == 3
+
+
+def test_partitions_that_hold_each_other_up_are_reckoned_with() -> None:
+    """Two do only 1.5 times what one does: to do three times that takes more than linear."""
+    learned = Efficiency()
+    for _ in range(3):
+        learned.add(1, 1_000)
+        learned.add(2, 750)
+    assert 0.4 < learned.loss < 0.42
+    assert learned.partitions(2, 2.0) == 2
+    assert learned.partitions(2, 4.0) > 6
+    assert learned.partitions(2, 100.0) <= 200, "half of it is left in the worst case"
+
+
+def test_the_threshold_policy_wants_two_reports() -> None:
+    policy, hot, cool = Threshold(), flowing(900, 1_000, 1), flowing(500, 1_000, 1)
+    assert count_of(policy.decide(hot, ["work"])) == 1
+    assert count_of(policy.decide(cool, ["work"])) == 1
+    assert count_of(policy.decide(hot, ["work"])) == 1
+    assert count_of(policy.decide(hot, ["work"])) == 2
+    assert count_of(policy.decide(flowing(400, 1_000, 2), ["work"])) == 1
+
+
+def test_late_results_make_the_busiest_larger() -> None:
+    seen = flowing(700, 1_000, 1)
+    late = Observed(0.0, {**seen.operators, "out": replace(seen.operators["out"], latency_seconds=0.5)})
+    assert count_of(Latency(0.25).decide(seen, ["work"])) == 1
+    assert count_of(Latency(0.25).decide(late, ["work"])) == 2
+
+
+def test_the_walk_follows_the_shares() -> None:
+    seen = flowing(100, 1_000, 1)
+    doubled = {**seen.operators, "work": replace(seen.operators["work"], sent={"out": 250.0})}
+    assert walk(Observed(0.0, doubled), {"in": 400.0}) == {"in": 400.0, "work": 400.0, "out": 1_000.0}
+
+
+def test_names_of_policies() -> None:
+    assert isinstance(policy_of("latency:250ms"), Latency)
+    for wrong in ("speed", "latency:", "latency:soon", object()):
+        with pytest.raises(Misuse):
+            policy_of(wrong)  # type: ignore[arg-type]
+
+
+# --- the governor ------------------------------------------------------------------------------------------------
+
+
+class Fixed:
+    """A policy that wishes for what it is told."""
+
+    def __init__(self, *wishes: Any) -> None:
+        self.wishes = list(wishes)
+
+    def decide(self, seen: Observed, operators: Sequence[str]) -> dict[str, Any]:
+        wish = self.wishes.pop(0) if len(self.wishes) > 1 else self.wishes[0]
+        if isinstance(wish, Exception):
+            raise wish
+        return dict.fromkeys(operators, wish)
+
+
+def governed(*wishes: Any, guards: Guards | None = None) -> Governor:
+    return Governor(graph(), {"work": Fixed(*wishes)}, guards)
+
+
+def one(made: list[Decision]) -> Decision:
+    (decision,) = made
+    return decision
+
+
+def test_a_wish_to_grow_is_carried_out_at_once() -> None:
+    decision = one(governed(3).look(flowing(900, 1_000, 1), journal()))
+    assert decision.changes
+    assert (decision.before, decision.after, decision.direction) == (1, 3, "out")
+    assert decision.inputs["busy"] == [0.9]
+
+
+@pytest.mark.parametrize("wish", [-1, 0, 1_000_000, 2.5, True, None, "3"])
+def test_nonsense_changes_nothing(wish: Any) -> None:
+    decision = one(governed(wish).look(flowing(900, 1_000, 1), journal()))
+    assert not decision.changes
+    assert decision.held.startswith("policy: it asks for")
+
+
+def test_a_policy_that_raises_changes_nothing() -> None:
+    governor = governed(ZeroDivisionError("by zero"), 2)
+    assert "raised ZeroDivisionError: by zero" in one(governor.look(flowing(900, 1_000, 1), journal())).held
+    assert governor.counts == {"policy": 1}
+    assert one(governor.look(flowing(900, 1_000, 1), journal())).changes
+
+
+def test_bounds_are_kept() -> None:
+    assert one(governed(99).look(flowing(900, 1_000, 1), journal())).after == 16
+
+
+def test_unknown_numbers_decide_nothing() -> None:
+    governor = governed(3)
+    decision = one(governor.look(Observed(0.0, {}, "work/0: 1 samples, 3 are needed"), journal()))
+    assert decision.held == "metrics: work/0: 1 samples, 3 are needed"
+    unlike = flowing(900, 1_000, 1)
+    unlike = Observed(0.0, {**unlike.operators, "out": replace(unlike.operators["out"], rows=(200.0,))})
+    assert "out took 200 rows/s of 900" in one(governor.look(unlike, journal())).held
+    assert governor.counts == {"metrics": 2}
+
+
+def test_one_change_at_a_time() -> None:
+    moving = Replace(1, "work", (PartitionId("work", 0),), (), handover=False)
+    assert one(governed(3).look(flowing(900, 1_000, 1), journal((moving,)))).held.startswith("moving")
+    governor = governed(2, 3)
+    assert one(governor.look(flowing(900, 1_000, 1, at=100.0), journal())).changes
+    assert one(governor.look(flowing(900, 1_000, 2, at=102.0), journal(work=2))).held.startswith("settling")
+    assert one(governor.look(flowing(900, 1_000, 2, at=106.0), journal(work=2))).changes
+
+
+def test_shrinking_waits_a_minute_and_takes_the_largest_wish() -> None:
+    governor = governed(2, 5, *[2] * 200)
+    made = [one(governor.look(flowing(1_000, 1_000, 6, at=float(at)), journal(work=6))) for at in range(130)]
+    done = [decision for decision in made if decision.changes]
+    assert (done[0].at, done[0].after) == (60.0, 5)
+    assert made[30].held.startswith("waiting")
+    governor = governed(1)
+    made = [one(governor.look(flowing(100, 1_000, 9, at=float(at)), journal(work=9))) for at in range(61)]
+    assert made[-1].after == 5, "at most half at once"
+
+
+def test_nothing_shrinks_while_rows_pile_up() -> None:
+    governor = governed(1)
+    looks = [flowing(1_000, 1_000, 4, at=float(at), lag_seconds=9.0) for at in range(62)]
+    assert one([governor.look(seen, journal(work=4)) for seen in looks][-1]).held.startswith("backlog")
+
+
+def test_state_that_would_not_fit_holds_a_shrink() -> None:
+    governor = governed(1, guards=Guards(partition_bytes=10e6, shrink_seconds=0.0))
+    seen = flowing(100, 1_000, 2)
+    large = {**seen.operators, "work": replace(seen.operators["work"], state_bytes=30e6)}
+    assert one(governor.look(Observed(0.0, large), journal(work=2))).held.startswith("memory")
+
+
+def test_a_hot_key_is_named_and_not_split() -> None:
+    seen = flowing(1_000, 1_000, 2)
+    hot = {**seen.operators, "work": replace(seen.operators["work"], busy=(1.0, 0.1), hot_share=0.9)}
+    assert "one key alone" in one(governed(4).look(Observed(0.0, hot), journal(work=2))).held
+
+
+def test_growth_that_did_not_help_is_not_repeated() -> None:
+    governor = governed(2, *[2] * 12, 4)
+    assert one(governor.look(flowing(5_000, 1_000, 1, at=0.0), journal())).changes
+    for at in range(1, 12):
+        governor.look(flowing(5_000, 1_000, 2, taken=1_000.0, at=float(at)), journal(work=2))
+    decision = [governor.look(flowing(5_000, 1_000, 2, taken=1_000.0, at=13.0), journal(work=2)) for _ in range(3)][-1]
+    assert one(decision).held.startswith("ineffective: 1 -> 2 partitions gave +0 rows/s of 1,000")
+
+
+def test_looks_that_change_nothing_are_kept_once() -> None:
+    governor = governed(1)
+    for at in range(50):
+        governor.look(flowing(600, 1_000, 1, at=float(at)), journal())
+    assert [decision.at for decision in governor.decisions] == [49.0]
+    assert governor.counts == {"none": 50}
+
+
+# --- samples -----------------------------------------------------------------------------------------------------
+
+
+def series(name: str, operator: str, detail: str = "", worker: str = "w", partition: str = "0") -> Series:
+    return Series(name, operator, partition, detail, worker)
+
+
+def samples_of(growth: float = 100.0) -> dict[Series, list[tuple[float, float]]]:
+    times = [0.0, 1.0, 2.0]
+    found = {}
+    for operator in ("in", "work", "out"):
+        found[series(BUSY, operator)] = [(t, 0.5 * t) for t in times]
+        found[series(ROWS_IN, operator)] = [(t, growth * t) for t in times]
+    found[series(ROWS_OUT, "in", "in>work")] = [(t, growth * t) for t in times]
+    return found
+
+
+def test_rates_come_from_the_samples() -> None:
+    seen = observe(graph(), journal(), samples_of(), 2.5, 3.0)
+    assert not seen.unknown
+    work = seen.operators["work"]
+    assert (work.rows, work.busy, work.rate) == ((100.0,), (0.5,), 200.0)
+    assert seen.operators["in"].sent == {"work": 100.0}
+
+
+def test_a_counter_that_fell_was_started_anew() -> None:
+    samples = samples_of()
+    samples[series(ROWS_IN, "work")] = [(0.0, 900.0), (1.0, 1_000.0), (2.0, 50.0)]
+    assert observe(graph(), journal(), samples, 2.0, 3.0).operators["work"].rows == (50.0,)
+
+
+def test_few_or_old_samples_say_nothing() -> None:
+    assert observe(graph(), journal(), samples_of(), 9.0, 3.0).unknown == "in/0: its latest sample is 7.0 s old"
+    assert observe(graph(), journal(work=2), samples_of(), 2.0, 3.0).unknown.startswith("work/1: 0 samples")
+
+
+def test_of_two_workers_the_one_heard_last_counts() -> None:
+    samples = samples_of()
+    samples[series(ROWS_IN, "work", worker="dead")] = [(-2.0, 0.0), (-1.0, 9e9), (0.0, 9e9)]
+    assert observe(graph(), journal(), samples, 2.0, 3.0).operators["work"].rows == (100.0,)
+
+
+def test_the_slowest_hundredth() -> None:
+    samples = samples_of()
+    for bound, counts in {"0.1": (0, 90, 980), "0.2": (0, 100, 995), "+Inf": (0, 100, 1_000)}.items():
+        samples[series(LATENCY, "out", bound)] = [(float(t), float(c)) for t, c in enumerate(counts)]
+    assert observe(graph(), journal(), samples, 2.0, 3.0).operators["out"].latency_seconds == 0.2
+    assert math.isfinite(observe(graph(), journal(), samples_of(), 2.0, 3.0).operators["out"].latency_seconds)
