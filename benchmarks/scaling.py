@@ -1,5 +1,5 @@
-"""`scaling`: keyed windows with one worker and with two, over few rows and many, with few keys and many, in short epochs
-and long ones.
+"""`scaling`: keyed windows with one worker and with two, over few rows and many, with few keys and many, in short
+epochs and long ones.
 
 One thing is changed at a time; the first run of all is the common one. With a number of rows the clock runs from the
 first read to the last arrival, without warm-up: the time should grow with the rows, the memory should not.

@@ -35,7 +35,7 @@ SETTINGS = {
 
 
 class SparkBackend(HeldSlots):
-    """``master``: any that Spark accepts; ``context``: a running application to take slots of, which is left running."""
+    """``master``: any that Spark accepts; ``context``: a running application to take slots of; it is left running."""
 
     scheduler = "Spark"
 

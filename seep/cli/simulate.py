@@ -73,7 +73,9 @@ def _policy(named: str) -> Any:
 def _lines(answer: dict[str, Any]) -> list[str]:
     return [
         f"{answer['policy']} on {answer['trace']} ({answer['seconds']} s)",
-        f"  instance-seconds     {answer['instance_seconds']:,} ({answer['cost_ratio']:.2f} x one who knows the next minute)",
-        f"  goal missed          {answer['missed_share']:.2%} of the time, longest wait {answer['longest_lag_seconds']:.1f} s",
+        f"  instance-seconds     {answer['instance_seconds']:,}"
+        f" ({answer['cost_ratio']:.2f} times those of one who knows the next minute)",
+        f"  goal missed          {answer['missed_share']:.2%} of the time,"
+        f" longest wait {answer['longest_lag_seconds']:.1f} s",
         f"  moves                {answer['moves']}, of them back within two minutes: {answer['reversals']}",
     ]

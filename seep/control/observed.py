@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from seep.model.ids import PartitionId
@@ -161,7 +162,7 @@ def _rate(points: Sequence[tuple[float, float]]) -> float:
     seconds = points[-1][0] - points[0][0]
     if seconds <= 0:
         return 0.0
-    risen = sum(max(0.0, later[1] - earlier[1]) for earlier, later in zip(points, points[1:], strict=False))
+    risen = sum(max(0.0, later[1] - earlier[1]) for earlier, later in pairwise(points))
     return risen / seconds
 
 

@@ -1,8 +1,8 @@
 """What a worker measures, under the names that Prometheus gets: one list, so that names never drift.
 
-A name ending in ``_total`` is a counter, one of `HISTOGRAMS` a histogram, every other a gauge. Each is given for every partition it concerns from the
-first scrape on, at zero: a counter that appears with its first event hides that event from ``rate()``. No label ever
-holds a key of the data.
+A name ending in ``_total`` is a counter, one of `HISTOGRAMS` a histogram, every other a gauge. Each is given for every
+partition it concerns from the first scrape on, at zero: a counter that appears with its first event hides that event
+from ``rate()``. No label ever holds a key of the data.
 """
 
 from __future__ import annotations

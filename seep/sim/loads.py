@@ -1,9 +1,9 @@
 """A load through a flow in virtual time, watched and scaled as a real one is.
 
 Rows are amounts here, not values: each operator takes what its partitions can, holds a queue of bounded length, and
-passes a share on; what finds no room waits at the source. Everything else is the real thing: each second the numbers are
-written down under the names that workers export, `observe` makes rates of them, the governor asks the policy, and what
-it decides is done a moment later.
+passes a share on; what finds no room waits at the source. Everything else is the real thing: each second the numbers
+are written down under the names that workers export, `observe` makes rates of them, the governor asks the policy, and
+what it decides is done a moment later.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from random import Random
 
 from seep.control.governor import Decision, Governor, Guards
@@ -274,5 +275,5 @@ def _graph(plan: Plan) -> Graph:
     names = [SOURCE, *(stage.name for stage in plan.stages), SINK]
     kinds = {SOURCE: "source", SINK: "sink"}
     nodes = {name: Node(name, kinds.get(name, "operator"), None, maximum=plan.most) for name in names}
-    edges = tuple(Edge(f"{a}>{b}", a, b, 0) for a, b in zip(names, names[1:], strict=False))
+    edges = tuple(Edge(f"{a}>{b}", a, b, 0) for a, b in pairwise(names))
     return Graph(nodes, edges)

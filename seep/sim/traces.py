@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -56,9 +57,9 @@ def from_file(path: Path) -> Trace:
         raise Misuse(f"no trace {str(path)!r}; give a CSV file, or one of: {', '.join(NAMES)}") from None
     except (KeyError, TypeError, ValueError):
         raise Misuse(f"{path}: a trace has the columns seconds,rows_per_second, with a number in each line") from None
-    if len(points) < 2 or any(b[0] <= a[0] for a, b in zip(points, points[1:], strict=False)):
+    if len(points) < 2 or any(b[0] <= a[0] for a, b in pairwise(points)):
         raise Misuse(f"{path}: a trace has at least two lines, with growing seconds")
     found: list[float] = []
-    for (_, rate), (until, _) in zip(points, points[1:], strict=False):
+    for (_, rate), (until, _) in pairwise(points):
         found += [rate] * max(0, round(until - points[0][0]) - len(found))
     return found
