@@ -12,9 +12,11 @@ from benchmarks.outcome import Options, Outcome, Tell
 from seep.errors import Misuse
 
 MODULES = {
+    "elasticity": "benchmarks.elasticity",
     "large-state": "benchmarks.state",
     "latency": "benchmarks.latency",
     "overhead": "benchmarks.overhead",
+    "policies": "benchmarks.policies",
     "recovery": "benchmarks.recovery",
     "rescale": "benchmarks.rescale",
     "scaling": "benchmarks.scaling",

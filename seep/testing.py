@@ -1,4 +1,5 @@
-"""Testing flows: `Driver` runs one on the simulator, with every source and sink in the test's hands.
+"""Testing flows: `Driver` runs one on the simulator, with every source and sink in the test's hands; `chaos` is for
+jobs that really run.
 
 A crash is a step like a row: ``feed``, ``kill``, ``scale`` and ``advance`` in any order, and the output must be what it
 would have been without the kills and the scaling.
@@ -32,6 +33,8 @@ from seep.model.schema import record_of
 from seep.partition.contract import Graph
 from seep.partition.operator import OperatorPartition
 from seep.partition.worker import Worker
+from seep.running.chaos import Chaos, Verdict
+from seep.running.job import Job
 from seep.running.result import records_of
 from seep.sim.oracle import expected
 from seep.sim.world import START_WALL_MS, World
@@ -285,3 +288,11 @@ class Driver:
         if operator not in self._graph.nodes and not any(owner == operator for owner, _ in self._sides):
             raise Misuse(f"no operator {operator!r}; there are: {', '.join(self._graph.nodes)}")
         return operator
+
+
+def chaos(job: Job, plan: str, seconds: float, seed: int = 42) -> Verdict:
+    """Kill, pause, cut and scale a real job for so long, by a plan such as ``kill every 5s; scale random``.
+
+    ``assert chaos(job, plan, 30).good``: nothing lost, doubled or out of order, and it came back after every kill.
+    """
+    return Chaos(job.unwaiting(), job.directory.path, seed).run(plan, seconds, seed)

@@ -41,3 +41,22 @@ def ask(flow: str, method: str, route: str, body: dict[str, Any] | None = None) 
         return found
     problem = answer.json().get("error") or answer.json().get("detail") or answer.reason_phrase
     raise (Misuse if answer.status_code < 500 else Retry)(str(problem))
+
+
+class Remote:
+    """A job over its REST face, with the verbs it has inside."""
+
+    def __init__(self, flow: str) -> None:
+        self._flow = flow
+
+    def status(self) -> dict[str, Any]:
+        return ask(self._flow, "GET", "status")
+
+    def scale(self, operator: str, count: int) -> dict[str, Any]:
+        return ask(self._flow, "POST", "scale", {"operator": operator, "count": count})
+
+    def kill(self, operator: str, index: int) -> dict[str, Any]:
+        return ask(self._flow, "POST", "kill", {"operator": operator, "index": index})
+
+    def audit(self) -> dict[str, Any]:
+        return ask(self._flow, "GET", "audit")

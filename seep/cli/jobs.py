@@ -11,6 +11,7 @@ import typer
 from seep.cli import client
 from seep.cli.output import Json, show
 from seep.errors import Misuse, Retry
+from seep.runtime.home import job_path
 
 SHOWN = 20
 """Decisions and steps, the latest."""
@@ -111,6 +112,27 @@ def stop(
     Example: seep stop sales --drain
     """
     show([client.ask(flow, "POST", "stop", {"drain": drain})], json, lambda a: [f"{a['flow']} stops ({a['stopping']})"])
+
+
+def chaos(
+    flow: Flow,
+    plan: Annotated[str, typer.Option("--plan", help="such as: kill every 5s; pause 2s every 20s; scale random")],
+    seconds: Annotated[str, typer.Option("--for", help="how long")] = "60s",
+    seed: Annotated[int, typer.Option("--seed")] = 42,
+    json: Json = False,
+) -> None:
+    """Kill, pause, cut and scale a running flow; a verdict. Exit code 1 when anything was lost, doubled or reordered.
+
+    Example: seep chaos sales --plan "kill every 5s; scale random" --for 60s
+    """
+    from seep.model.duration import positive_microseconds
+    from seep.running.chaos import Chaos
+
+    client.ask(flow, "GET", "status")
+    found = Chaos(client.Remote(flow), job_path(flow), seed).run(plan, positive_microseconds(seconds) / 1e6, seed)
+    show([{"flow": flow, **found.as_dict()}], json, _facts)
+    if not found.good:
+        raise typer.Exit(1)
 
 
 def _facts(answer: dict[str, Any]) -> list[str]:

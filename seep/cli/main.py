@@ -30,6 +30,7 @@ for verb in (
     jobs.kill,
     jobs.savepoint,
     jobs.audit,
+    jobs.chaos,
     jobs.stop,
     simulate.simulate,
 ):

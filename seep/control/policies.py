@@ -26,8 +26,8 @@ UTILISATION = 0.75
 CATCH_UP_SECONDS = 30.0
 """In which what has piled up should be worked off."""
 POINTS = 32
-BAND = (0.5, 0.9)
-"""While every operator would be at work for such a share of its time, with all that comes, nothing is changed."""
+BAND = 0.1
+"""Of a partition: a number stays while what is needed is no more than this above it, or below the next smaller one."""
 LEAST_EFFICIENCY = 0.5
 """However badly more partitions have helped: one of them is taken to do at least this share of what one did."""
 
@@ -77,7 +77,6 @@ class Rate:
         coming = walk(seen, {name: one.arrival for name, one in seen.operators.items() if one.kind == "source"})
         waiting = walk(seen, {name: one.lag_rows for name, one in seen.operators.items() if one.kind == "source"})
         wishes: dict[str, Wish] = {}
-        outside = False
         for name in operators:
             one = seen.operators[name]
             if one.rate > 0:
@@ -88,13 +87,14 @@ class Rate:
                 wishes[name] = Wish(one.partitions, "it has taken no rows yet")
                 continue
             needed = coming[name] / self.utilisation + waiting[name] / self.catch_up_seconds
-            count = self._efficiency[name].partitions(one.partitions, needed / rate)
-            wishes[name] = Wish(count, _reckoning(coming[name], waiting[name], rate, needed))
-            load = (coming[name] + waiting[name] / self.catch_up_seconds) / rate / one.partitions
-            outside = outside or not BAND[0] <= load <= BAND[1]
-        if outside:
-            return wishes
-        return {name: Wish(seen.operators[name].partitions, f"in its band; {wishes[name].why}") for name in operators}
+            wishes[name] = Wish(
+                self._count(name, one.partitions, needed / rate), _reckoning(coming[name], waiting[name], rate, needed)
+            )
+        return wishes
+
+    def _count(self, name: str, now: int, needed: float) -> int:
+        least, exact, most = (self._efficiency[name].partitions(now, needed + band) for band in (-BAND, 0.0, BAND))
+        return now if least <= now <= most else exact
 
 
 class Latency:

@@ -53,7 +53,8 @@ class SinkPartition:
         """Committed by this partition since it began: logged with each record, for the audit."""
         self.latency = Histogram()
         """From the cut at the source to the commit here, of epochs with rows."""
-        self.truncated, self.truncated_ms = 0, desk.now_ms
+        self.forgettable, self.truncated_ms = 0, desk.now_ms
+        """What was published when the log was last truncated: the next time it may be forgotten."""
         self.publishing = 0
         """Publishes not answered yet: neither the end nor the seal is final before they are."""
         self.closed = False
@@ -193,9 +194,14 @@ class SinkPartition:
     def published(self, upto: int) -> None:
         self.publishing -= 1
         self.desk.changed = self.desk.changed or not self.publishing
-        if upto > self.truncated and self.desk.now_ms - self.truncated_ms >= self.desk.settings.retry_ms:
-            self.truncated, self.truncated_ms = upto, self.desk.now_ms
-            self.desk.effects.append(Truncate(self.entry.partition, self.entry.generation, upto))
+        if self.desk.now_ms - self.truncated_ms >= self.desk.settings.checkpoint_ms and not self._is_read():
+            below, self.forgettable, self.truncated_ms = self.forgettable, max(upto, 0), self.desk.now_ms
+            if below:
+                self.desk.effects.append(Truncate(self.entry.partition, self.entry.generation, below))
+
+    def _is_read(self) -> bool:
+        """An audit or a savepoint of one epoch looks at what was committed up to then: some of the past stays."""
+        return any(not replace.operator for replace in self.desk.journal.replaces)
 
     # --- journal, messages ---------------------------------------------------------------------------------------
 

@@ -177,6 +177,10 @@ class Job:
     def _at_rest(self, operator: str) -> bool:
         return all(r.operator != operator for r in self.journal.replaces)
 
+    def unwaiting(self) -> Unwaiting:
+        """The same job for who does not want to wait until a change is committed."""
+        return Unwaiting(self, self._control)
+
     def kill(self, operator: str, index: int) -> dict[str, Any]:
         """SIGKILL the worker that runs this partition (its other partitions die with it)."""
         return self._control.kill(operator, index)
@@ -262,6 +266,11 @@ class Job:
                 latest = next((said for _, said in reversed(self.host.view.decisions)), "nothing")
                 raise Retry(f"{what}: not done within {PATIENCE_SECONDS:.0f} s; the controller's last step: {latest}")
             time.sleep(0.005)
+
+
+class Unwaiting:
+    def __init__(self, job: Job, control: HostControl) -> None:
+        self.status, self.kill, self.scale, self.audit = control.status, control.kill, control.scale, job.audit
 
 
 def _remove(path: Path) -> None:

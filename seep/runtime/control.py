@@ -50,6 +50,7 @@ class HostControl:
             "journal_version": view.journal.version,
             "replaces": len(view.journal.replaces),
             "workers": list(view.workers),
+            "kinds": {node.name: node.kind for node in self.host.machine.graph.nodes.values()},
             "operators": operators,
         }
 

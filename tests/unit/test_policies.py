@@ -60,10 +60,15 @@ def count_of(wishes: Mapping[str, Wish | int]) -> int:
 
 @pytest.mark.parametrize("start", range(1, 13))
 def test_the_rate_policy_is_right_in_one_step(start: int) -> None:
-    """Wherever it starts: 3,000 rows/s at 1,000 a partition, at work for three quarters of the time, are four."""
-    wished = count_of(Rate().decide(flowing(3_000, 1_000, start), ["work"]))
-    load = 3_000 / 1_000 / start
-    assert wished == (start if 0.5 <= load <= 0.9 else 4)
+    """Wherever it starts: 3,300 rows/s at 1,000 a partition, at work for three quarters of the time, are five."""
+    assert count_of(Rate().decide(flowing(3_300, 1_000, start), ["work"])) == 5
+
+
+@pytest.mark.parametrize("now", [4, 5])
+def test_a_number_stays_where_noise_decides(now: int) -> None:
+    """Just four are needed: then four are as right as five."""
+    for arrival in (2_950, 3_000, 3_050):
+        assert count_of(Rate().decide(flowing(arrival, 1_000, now), ["work"])) == now
 
 
 def test_what_waits_is_worked_off_in_half_a_minute() -> None:

@@ -1,0 +1,257 @@
+"""Chaos on a running job, by a plan and a seed: workers killed and paused, connections cut, operators scaled.
+
+A plan is what people write: ``kill every 5s; pause 2s every 20s; cut 1s every 15s; scale random``. Every deed is aimed
+at real processes: SIGKILL, SIGSTOP, a proxy between sockets. Meanwhile and afterwards it is seen whether the sinks go on
+and whether the books balance: rows that were put on an edge and not taken are lost, rows taken more often are doubled,
+and epochs of a sink that go backwards are out of order.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple, Protocol
+
+from seep.backends.process import Process
+from seep.errors import Misuse, Retry
+from seep.model.duration import positive_microseconds
+from seep.running.cuts import ASIDE, Proxy
+from seep.runtime.job import JobDirectory
+
+KILL, PAUSE, CUT, SCALE = "kill", "pause", "cut", "scale"
+SCALE_EVERY = "10s"
+LOOK_SECONDS = 0.01
+CALM_SECONDS = 60.0
+"""So long a job may take to be itself again."""
+
+_DEEDS = {
+    KILL: re.compile(r"kill every (?P<every>\S+)"),
+    PAUSE: re.compile(r"pause (?P<lasts>\S+) every (?P<every>\S+)"),
+    CUT: re.compile(r"cut (?P<lasts>\S+) every (?P<every>\S+)"),
+    SCALE: re.compile(r"scale random(?: every (?P<every>\S+))?"),
+}
+
+
+class Deed(NamedTuple):
+    at: float
+    """Seconds from the beginning."""
+    kind: str
+    lasts: float = 0.0
+
+
+def deeds(plan: str, seconds: float, seed: int = 42) -> list[Deed]:
+    """What a plan comes to: each deed about as often as it says, never twice at the same moment.
+
+    >>> [(round(d.at), d.kind) for d in deeds("kill every 5s; scale random every 8s", 20.0)]
+    [(5, 'kill'), (8, 'scale'), (10, 'kill'), (14, 'kill'), (15, 'scale'), (19, 'kill')]
+    """
+    random, found = Random(f"chaos {seed}"), []
+    for part in filter(None, (part.strip() for part in plan.split(";"))):
+        kind, every, lasts = _read(part)
+        at = every * random.uniform(0.8, 1.2)
+        while at < seconds:
+            found.append(Deed(at, kind, lasts))
+            at += every * random.uniform(0.8, 1.2)
+    if not found:
+        raise Misuse(f"plan {plan!r} does nothing in {seconds:.0f} s; such as: kill every 5s; pause 2s every 20s")
+    return sorted(found)
+
+
+def _read(part: str) -> tuple[str, float, float]:
+    for kind, form in _DEEDS.items():
+        match = form.fullmatch(part)
+        if match:
+            given = match.groupdict()
+            every = positive_microseconds(given["every"] or SCALE_EVERY) / 1e6
+            return kind, every, positive_microseconds(given.get("lasts") or "1s") / 1e6
+    raise Misuse(
+        f"{part!r} is no part of a plan; there are: kill every 5s; pause 2s every 20s; cut 1s every 15s; scale random"
+    )
+
+
+class Target(Protocol):
+    """The job, from inside or over its REST face."""
+
+    def status(self) -> dict[str, Any]: ...
+
+    def scale(self, operator: str, count: int) -> dict[str, Any]: ...
+
+    def kill(self, operator: str, index: int) -> dict[str, Any]: ...
+
+    def audit(self) -> dict[str, Any]: ...
+
+
+@dataclass
+class Verdict:
+    lost: int = 0
+    duplicated: int = 0
+    reordered: int = 0
+    done: dict[str, int] = field(default_factory=dict)
+    """Deeds by kind."""
+    recovery_ms: list[float] = field(default_factory=list)
+    """After each kill, until every sink had committed an epoch later than any seen before it."""
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        return not (self.lost or self.duplicated or self.reordered or self.problems)
+
+    def as_dict(self) -> dict[str, Any]:
+        times = sorted(self.recovery_ms)
+        spread = {
+            name: round(times[min(len(times) - 1, int(share * len(times)))], 1) for name, share in _SHARES.items()
+        }
+        return {
+            "lost": self.lost,
+            "duplicated": self.duplicated,
+            "reordered": self.reordered,
+            "done": dict(self.done),
+            "recovery_ms": spread if times else {},
+            "problems": list(self.problems),
+            "verdict": "good" if self.good else "bad",
+        }
+
+
+_SHARES = {"p50": 0.5, "p90": 0.9, "max": 1.0}
+
+
+class Chaos:
+    def __init__(self, job: Target, path: Path, seed: int = 42) -> None:
+        self.job = job
+        self.directory = JobDirectory(path)
+        self.random = Random(f"victims {seed}")
+        self.verdict = Verdict()
+        self._proxies: dict[str, Proxy] = {}
+        self._committed: dict[str, int] = {}
+        self._waiting: list[tuple[float, int]] = []
+        """(when, the highest epoch seen) of kills that have not been recovered from."""
+        self._later: list[tuple[float, Callable[[], None]]] = []
+
+    def run(self, plan: str, seconds: float, seed: int = 42) -> Verdict:
+        todo = deeds(plan, seconds, seed)
+        began = time.monotonic()
+        try:
+            while todo or time.monotonic() - began < seconds:
+                if todo and time.monotonic() - began >= todo[0].at:
+                    self._do(todo.pop(0))
+                self._look(any(deed.kind == CUT for deed in todo))
+                time.sleep(LOOK_SECONDS)
+        finally:
+            for _, undo in self._later:
+                undo()
+            for proxy in self._proxies.values():
+                proxy.close()
+        self._settle()
+        return self.verdict
+
+    # --- deeds ---------------------------------------------------------------------------------------------------
+
+    def _do(self, deed: Deed) -> None:
+        self.verdict.done[deed.kind] = self.verdict.done.get(deed.kind, 0) + 1
+        status = self.job.status()
+        places = [(name, i) for name, parts in status["operators"].items() for i in range(len(parts))]
+        name, index = self.random.choice(places)
+        if deed.kind == KILL:
+            self._waiting.append((time.monotonic(), _highest(status)))
+            self.job.kill(name, index)
+        elif deed.kind == SCALE:
+            self._scale(status)
+        elif deed.kind == PAUSE:
+            self._pause(status["operators"][name][index]["worker"], deed.lasts)
+        else:
+            self._cut(deed.lasts)
+
+    def _scale(self, status: dict[str, Any]) -> None:
+        names = [name for name, kind in status["kinds"].items() if kind == "operator"]
+        if not names:
+            return
+        name = self.random.choice(names)
+        now = len(status["operators"][name])
+        count = self.random.choice([n for n in (1, 2, 3, 4) if n != now])
+        try:
+            self.job.scale(name, count)
+        except Misuse:
+            self.verdict.done[SCALE] -= 1  # beyond its bounds
+
+    def _pause(self, worker: str, lasts: float) -> None:
+        card = self.directory.registered().get(worker)
+        if card is None:
+            return
+        process = Process(card["process"], card["began"])
+        process.signal(signal.SIGSTOP)
+        self._later.append((time.monotonic() + lasts, lambda: process.signal(signal.SIGCONT)))
+
+    def _cut(self, lasts: float) -> None:
+        proxies = [proxy for proxy in self._proxies.values() if proxy.connections]
+        if not proxies:
+            self.verdict.done[CUT] -= 1  # nobody has connected through one yet
+            return
+        proxy, hang_up = self.random.choice(proxies), self.random.random() < 0.5
+        proxy.hold()
+        self._later.append((time.monotonic() + lasts, lambda: proxy.release(hang_up)))
+
+    def _interpose(self) -> None:
+        """Before every socket that has none yet; those of workers that come later, before anybody connects to them."""
+        for path in (self.directory.path / "sockets").iterdir():
+            if path.name not in self._proxies and not path.name.endswith(ASIDE):
+                self._proxies[path.name] = Proxy(path)
+
+    # --- looking -------------------------------------------------------------------------------------------------
+
+    def _look(self, cuts: bool) -> None:
+        now = time.monotonic()
+        for due, undo in [one for one in self._later if one[0] <= now]:
+            self._later.remove((due, undo))
+            undo()
+        if cuts:
+            self._interpose()
+        status = self.job.status()
+        if status["outcome"] == "failed":
+            raise Retry(f"the flow has failed: {status['report']}")
+        self._follow(status)
+
+    def _follow(self, status: dict[str, Any]) -> None:
+        epochs = dict(_sink_epochs(status))
+        for partition, epoch in epochs.items():
+            if epoch < self._committed.get(partition, -1):
+                self.verdict.reordered += 1
+            self._committed[partition] = epoch
+        least = min(epochs.values(), default=-1)
+        for began, highest in [one for one in self._waiting if least > one[1]]:
+            self._waiting.remove((began, highest))
+            self.verdict.recovery_ms.append((time.monotonic() - began) * 1000)
+
+    def _settle(self) -> None:
+        """Let it come to rest, then look into the books."""
+        deadline = time.monotonic() + CALM_SECONDS
+        while self._waiting and time.monotonic() < deadline:
+            self._follow(self.job.status())
+            time.sleep(LOOK_SECONDS)
+        for _ in self._waiting:
+            self.verdict.problems.append(f"not recovered from a kill within {CALM_SECONDS:.0f} s")
+        books = self.job.audit()
+        for edge in books["edges"]:
+            self._compare(edge["sent"], edge["taken"])
+        for sink in books["sinks"].values():
+            self._compare(sink["sent"], sink["committed"])
+
+    def _compare(self, sent: int, taken: int | None) -> None:
+        if taken is not None:
+            self.verdict.lost += max(0, sent - taken)
+            self.verdict.duplicated += max(0, taken - sent)
+
+
+def _highest(status: dict[str, Any]) -> int:
+    return max((p["epoch"] or 0 for parts in status["operators"].values() for p in parts), default=0)
+
+
+def _sink_epochs(status: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    for name in [name for name, kind in status["kinds"].items() if kind == "sink"]:
+        for partition in status["operators"][name]:
+            if partition["epoch"] is not None and partition["epoch"] >= 0:
+                yield partition["partition"], partition["epoch"]
