@@ -1,9 +1,9 @@
 """Chaos on a running job, by a plan and a seed: workers killed and paused, connections cut, operators scaled.
 
 A plan is what people write: ``kill every 5s; pause 2s every 20s; cut 1s every 15s; scale random``. Every deed is aimed
-at real processes: SIGKILL, SIGSTOP, a proxy between sockets. Meanwhile and afterwards it is seen whether the sinks go on
-and whether the books balance: rows that were put on an edge and not taken are lost, rows taken more often are doubled,
-and epochs of a sink that go backwards are out of order.
+at real processes: SIGKILL, SIGSTOP, a proxy between sockets. Meanwhile and afterwards it is seen whether the sinks go
+on and whether the books balance: rows that were put on an edge and not taken are lost, rows taken more often are
+doubled, and epochs of a sink that go backwards are out of order.
 """
 
 from __future__ import annotations
