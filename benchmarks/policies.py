@@ -23,8 +23,8 @@ from seep.sim.loads import Plan, simulate
 from seep.sim.traces import trace_of
 
 RATE = 2_000.0
-RATES = {"split": 762.0, "count": 593.0}
-"""Rows a second that one partition takes: 3.5 and 4.5 are needed at the wanted utilisation."""
+RATES = {"split": 808.0, "count": 620.0}
+"""Rows a second that one partition takes: 3.3 and 4.3 are needed at the wanted utilisation."""
 STARTS = range(1, 7)
 HOLD_SECONDS = 6.0
 """Before it shrinks: a minute would only make the benchmark longer."""
@@ -47,7 +47,7 @@ def run(options: Options, tell: Tell) -> Outcome:
         lost += wrong
     tell("an hour in virtual time", 1.0)
     hour = simulate(Plan(trace_of("day", options.seed)))
-    noisy = simulate(Plan(trace_of("day", options.seed, 0.1), noise=0.1, seed=options.seed))
+    noisy = simulate(Plan(trace_of("curve", options.seed, 0.1), noise=0.1, seed=options.seed))
     threshold = simulate(Plan(trace_of("day", options.seed), policy="threshold"))
     runs = found["rate"]
     return Outcome(
@@ -74,7 +74,7 @@ def _one(start: dict[str, int], rate: float, right: dict[str, int], home: Path) 
     path = home / "arrivals"
     flow = flow_of("policies", Stepped(rate), RATES, start, "rate", path)
     job = seep.start(flow, workers=sum(start.values()) + 2)
-    guards = Guards(shrink_seconds=HOLD_SECONDS, settle_seconds=6.0)
+    guards = Guards(shrink_seconds=HOLD_SECONDS, turn_seconds=HOLD_SECONDS, settle_seconds=6.0)
     job.watch.governor.guards = guards
     try:
         _rest(job)

@@ -11,6 +11,7 @@ import secrets
 import signal
 import threading
 import time
+from abc import ABC, abstractmethod
 from typing import Any
 
 from seep.backends.process import Process
@@ -19,7 +20,7 @@ from seep.runtime.job import JobDirectory
 GOODBYE_SECONDS = 10.0
 
 
-class HeldSlots:
+class HeldSlots(ABC):
     """`seep.runtime.slots.Backend`, for a scheduler that is started with the first slot."""
 
     scheduler = ""
@@ -37,17 +38,17 @@ class HeldSlots:
         self._broken: Exception | None = None
         """Why there is no scheduler."""
 
+    @abstractmethod
     def _start(self) -> Any:
         """Connect to the scheduler, or start one."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _hold(self, session: Any, worker: str) -> None:
         """Run a worker and wait for its end."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _stop(self, session: Any) -> None:
         """Let go of the scheduler; end one that was started here."""
-        raise NotImplementedError
 
     def want(self, count: int) -> None:
         with self._lock:

@@ -15,7 +15,7 @@ def simulate(
     policy: Annotated[
         list[str], typer.Option("--policy", help="rate, threshold, latency:250ms, or module:Class; several: compared")
     ],
-    trace: Annotated[str, typer.Option("--trace", help="day, step, or a CSV file: seconds,rows_per_second")] = "day",
+    trace: Annotated[str, typer.Option("--trace", help="day, curve, step, or a CSV: seconds,rows_per_second")] = "day",
     noise: Annotated[float, typer.Option("--noise", min=0.0, max=1.0, help="of load and speed, such as 0.1")] = 0.0,
     goal: Annotated[str, typer.Option("--goal", help="rows should not wait for longer")] = "2s",
     seed: Annotated[int, typer.Option("--seed")] = 42,

@@ -28,6 +28,9 @@ KEPT = 1000
 class Guards:
     shrink_seconds: float = 60.0
     """Only what was too much for so long is given back."""
+    turn_seconds: float = 120.0
+    """After it has grown, an operator does not shrink for so long; after it has shrunk, it does not grow by one more
+    while nothing piles up."""
     shrink_most: float = 0.5
     """At most this share at once."""
     backlog_seconds: float = 5.0
@@ -88,6 +91,8 @@ class Governor:
         self._wishes: dict[str, deque[tuple[float, int]]] = {name: deque() for name in policies}
         self._asked: dict[int, float] = {}
         self._changed: dict[str, float] = {}
+        self._turns: dict[str, tuple[float, str]] = {}
+        """When each was changed last, and in which direction."""
         self._growths: dict[str, Growth] = {}
         self._useless: dict[str, tuple[float, str]] = {}
 
@@ -101,8 +106,8 @@ class Governor:
         if unknown:
             return self._keep([Decision(seen.at, "", 0, 0, "no decision", f"metrics: {unknown}")])
         made: list[Decision] = []
-        for policy, names in self._groups:
-            if not self._due(policy, seen.at):
+        for number, (policy, names) in enumerate(self._groups):
+            if not self._due(number, policy, seen.at):
                 continue
             try:
                 wishes = policy.decide(seen, names)
@@ -114,12 +119,12 @@ class Governor:
             made += [self._decide(name, wishes[name], seen, journal) for name in names if name in wishes]
         return self._keep(made)
 
-    def _due(self, policy: Policy, at: float) -> bool:
+    def _due(self, number: int, policy: Policy, at: float) -> bool:
         """A policy may want to be asked less often than there are looks."""
         every = float(getattr(policy, "every_seconds", 0.0))
-        if at - self._asked.get(id(policy), -math.inf) < every:
+        if at - self._asked.get(number, -math.inf) < every:
             return False
-        self._asked[id(policy)] = at
+        self._asked[number] = at
         return True
 
     def _keep(self, made: list[Decision]) -> list[Decision]:
@@ -152,7 +157,8 @@ class Governor:
     def _decide(self, name: str, wish: Wish | int, seen: Observed, journal: Journal) -> Decision:
         one, node = seen.operators[name], self.graph.nodes[name]
         now = len(journal.live(name))
-        wanted, why = wish if isinstance(wish, Wish) else Wish(wish, "wished for")
+        wanted: Any = wish.count if isinstance(wish, Wish) else wish
+        why = wish.why if isinstance(wish, Wish) else "wished for"
         told = _inputs(one, wanted)
         if isinstance(wanted, bool) or not isinstance(wanted, int) or not 1 <= wanted <= BUCKETS:
             held = f"policy: it asks for {wanted!r} partitions, which is no number from 1 to {BUCKETS}"
@@ -164,7 +170,7 @@ class Governor:
         self._judge(name, one, seen.at)
         held = ""
         if after > now:
-            held = self._held_growing(name, one, seen.at, journal)
+            held = self._held_growing(name, one, seen, journal, after)
         elif after < now:
             after = max(self._largest(name), now - int(now * self.guards.shrink_most))
             held = self._held_shrinking(name, one, seen, journal, after) if after < now else ""
@@ -176,6 +182,7 @@ class Governor:
     def _note_change(self, decision: Decision, seen: Observed) -> None:
         name = decision.operator
         self._changed[name] = seen.at
+        self._turns[name] = (seen.at, decision.direction)
         self._wishes[name].clear()
         self._growths.pop(name, None)
         if decision.after > decision.before:
@@ -200,8 +207,15 @@ class Governor:
             return f"settling: changed {at - self._changed[name]:.0f} s ago"
         return ""
 
-    def _held_growing(self, name: str, one: Seen, at: float, journal: Journal) -> str:
+    def _turned(self, name: str, at: float, direction: str) -> bool:
+        since, before = self._turns.get(name, (-math.inf, direction))
+        return before != direction and at - since < self.guards.turn_seconds
+
+    def _held_growing(self, name: str, one: Seen, seen: Observed, journal: Journal, after: int) -> str:
+        at, lag = seen.at, max((s.lag_seconds for s in seen.operators.values()), default=0.0)
         held = self._held_both(name, at, journal)
+        if not held and after == one.partitions + 1 and lag < 1.0 and self._turned(name, at, "out"):
+            held = f"waiting: it has shrunk in the last {self.guards.turn_seconds:.0f} s, and nothing piles up"
         alone = one.hot_share * one.busiest
         if not held and alone > UTILISATION:
             held = f"hot-key: one key alone keeps a partition at work for {alone:.0%} of its time; no split helps that"
@@ -215,6 +229,8 @@ class Governor:
         wishes, lag = self._wishes[name], max((s.lag_seconds for s in seen.operators.values()), default=0.0)
         if not held and seen.at - wishes[0][0] < self.guards.shrink_seconds:
             held = f"waiting: too many for {seen.at - wishes[0][0]:.0f} s only, {self.guards.shrink_seconds:.0f} count"
+        if not held and self._turned(name, seen.at, "in"):
+            held = f"waiting: it has grown in the last {self.guards.turn_seconds:.0f} s"
         if not held and lag > self.guards.backlog_seconds:
             held = f"backlog: rows wait for {lag:.1f} s"
         if not held and one.state_bytes / after > self.guards.partition_bytes:
@@ -260,7 +276,7 @@ def _coming(seen: Observed) -> dict[str, float]:
     return walk(seen, {name: one.arrival for name, one in seen.operators.items() if one.kind == "source"})
 
 
-def _inputs(one: Seen, wanted: int) -> dict[str, Any]:
+def _inputs(one: Seen, wanted: Any) -> dict[str, Any]:
     return {
         "wish": wanted,
         "rows_per_second": [round(rows, 1) for rows in one.rows],

@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 from seep.control.observed import Observed
 from seep.errors import Misuse
@@ -28,11 +29,14 @@ CATCH_UP_SECONDS = 30.0
 POINTS = 32
 BAND = 0.1
 """Of a partition: a number stays while what is needed is no more than this above it, or below the next smaller one."""
+SHRINK = 1.1
+"""Before a partition is given back, so many times what comes must still find room."""
 LEAST_EFFICIENCY = 0.5
 """However badly more partitions have helped: one of them is taken to do at least this share of what one did."""
 
 
-class Wish(NamedTuple):
+@dataclass(frozen=True)
+class Wish:
     count: int
     why: str
 
@@ -93,8 +97,10 @@ class Rate:
         return wishes
 
     def _count(self, name: str, now: int, needed: float) -> int:
-        least, exact, most = (self._efficiency[name].partitions(now, needed + band) for band in (-BAND, 0.0, BAND))
-        return now if least <= now <= most else exact
+        count = self._efficiency[name].partitions
+        if count(now, needed - BAND) > now:
+            return count(now, needed)
+        return min(now, count(now, needed * SHRINK + BAND))
 
 
 class Latency:

@@ -49,6 +49,7 @@ class Exporter(Collector):
             # The client puts `_total` behind a counter's name by itself.
             metric = kind(family.name.removesuffix("_total"), family.help, labels=family.labels)
             for labels, number in snapshot.get(family.name, {}).items():
+                assert not isinstance(number, Histogram)
                 metric.add_metric(labels, number)
             yield metric
 

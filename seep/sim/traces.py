@@ -13,16 +13,19 @@ from seep.errors import Misuse
 
 HOUR_SECONDS = 3_600
 DAY = "day"
+CURVE = "curve"
 STEP = "step"
-NAMES = (DAY, STEP)
+NAMES = (DAY, CURVE, STEP)
 
 Trace = Sequence[float]
 """Rows that arrive in each second."""
 
 
 def trace_of(named: str, seed: int = 42, noise: float = 0.0) -> Trace:
-    """``day``: an hour shaped like a day, with spikes; ``step``: a load that triples for two minutes; else a file."""
-    rates = day(seed) if named == DAY else step() if named == STEP else from_file(Path(named))
+    """``day``: an hour shaped like a day, with spikes; ``curve``: without them; ``step``: a load that triples for two
+    minutes; else a file."""
+    made = {DAY: lambda: day(seed), CURVE: lambda: day(seed, spikes=0), STEP: step}
+    rates = made[named]() if named in made else from_file(Path(named))
     random = Random(f"noise {seed}")
     return [max(0.0, rate * (1 + random.gauss(0.0, noise))) for rate in rates]
 

@@ -103,6 +103,20 @@ TAKING = (
         "            if upcoming == FOREVER or upcoming > stop:",
     ),
     Mutant(
+        "sink-commits-the-last-only",
+        "a sink commits every epoch that it has taken",
+        SINK,
+        "*last, tuple(before)), self._appended)",
+        "*last), self._appended)",
+    ),
+    Mutant(
+        "sink-commits-twice",
+        "of a commit that is tried again the log takes what it lacks",
+        "seep.protocol.effects",
+        "[record for record in records if record[0] > last]",
+        "(records if self.epoch > last else [])",
+    ),
+    Mutant(
         "order-of-arrival",
         "inputs are concatenated in (port, bucket) order",
         INPUTS,

@@ -141,20 +141,6 @@ LIVES = (
         "            self.inputs.trim(self.committed + 1)\n            self.desk.changed",
     ),
     Mutant(
-        "sink-commits-the-last-only",
-        "a sink commits every epoch that it has taken",
-        SINK,
-        "*last, tuple(before)), self._appended)",
-        "*last), self._appended)",
-    ),
-    Mutant(
-        "sink-commits-twice",
-        "of a commit that is tried again the log takes what it lacks",
-        "seep.protocol.effects",
-        "[record for record in records if record[0] > last]",
-        "(records if self.epoch > last else [])",
-    ),
-    Mutant(
         "sink-failed-append-counts",
         "a sink's commit that failed is tried again",
         SINK,
