@@ -22,6 +22,8 @@ from seep.protocol.journal import Journal
 
 KEPT = 1000
 """Decisions remembered."""
+LITTLE_SECONDS = 0.5
+"""Rows that wait for less have not piled up."""
 
 
 @dataclass(frozen=True)
@@ -29,16 +31,16 @@ class Guards:
     shrink_seconds: float = 60.0
     """Only what was too much for so long is given back."""
     turn_seconds: float = 120.0
-    """After it has grown, an operator does not shrink for so long; after it has shrunk, it does not grow by one more
-    while nothing piles up."""
+    """After it has grown, an operator does not shrink for so long; after it has shrunk, it does not grow while nothing
+    piles up."""
     shrink_most: float = 0.5
     """At most this share at once."""
     backlog_seconds: float = 5.0
     """While rows wait for longer than this at a source, nothing shrinks."""
     settle_seconds: float = 5.0
     """After a change, until the window of the metrics holds nothing from before it."""
-    unlike: float = 0.25
-    """Rows taken may differ by this share from rows sent; more, and the numbers are not to be trusted."""
+    unlike: float = 0.5
+    """Rows taken may be more by this share than rows sent; beyond that the numbers are not to be trusted."""
     gain_least: float = 0.1
     """A growth that gives less than this share of what was expected did not help, ..."""
     useless_seconds: float = 300.0
@@ -138,14 +140,14 @@ class Governor:
         return made
 
     def _unlike(self, seen: Observed) -> str:
-        """Rows that were sent and rows that were taken must be about as many."""
+        """No more rows can have been taken than were sent; fewer only mean that some wait."""
         sent: dict[str, float] = {}
         for one in seen.operators.values():
             for target, rows in one.sent.items():
                 sent[target] = sent.get(target, 0.0) + rows
         for name, rows in sent.items():
             taken = sum(seen.operators[name].rows)
-            if rows > 0 and abs(taken - rows) > self.guards.unlike * rows and not self._settling(name, seen.at):
+            if taken > (1 + self.guards.unlike) * rows and rows > 0 and not self._settling(name, seen.at):
                 return f"{name} took {taken:,.0f} rows/s of {rows:,.0f} that were sent to it"
         return ""
 
@@ -170,7 +172,7 @@ class Governor:
         self._judge(name, one, seen.at)
         held = ""
         if after > now:
-            held = self._held_growing(name, one, seen, journal, after)
+            held = self._held_growing(name, one, seen, journal)
         elif after < now:
             after = max(self._largest(name), now - int(now * self.guards.shrink_most))
             held = self._held_shrinking(name, one, seen, journal, after) if after < now else ""
@@ -211,10 +213,10 @@ class Governor:
         since, before = self._turns.get(name, (-math.inf, direction))
         return before != direction and at - since < self.guards.turn_seconds
 
-    def _held_growing(self, name: str, one: Seen, seen: Observed, journal: Journal, after: int) -> str:
+    def _held_growing(self, name: str, one: Seen, seen: Observed, journal: Journal) -> str:
         at, lag = seen.at, max((s.lag_seconds for s in seen.operators.values()), default=0.0)
         held = self._held_both(name, at, journal)
-        if not held and after == one.partitions + 1 and lag < 1.0 and self._turned(name, at, "out"):
+        if not held and lag < LITTLE_SECONDS and self._turned(name, at, "out"):
             held = f"waiting: it has shrunk in the last {self.guards.turn_seconds:.0f} s, and nothing piles up"
         alone = one.hot_share * one.busiest
         if not held and alone > UTILISATION:

@@ -24,8 +24,10 @@ Trace = Sequence[float]
 def trace_of(named: str, seed: int = 42, noise: float = 0.0) -> Trace:
     """``day``: an hour shaped like a day, with spikes; ``curve``: without them; ``step``: a load that triples for two
     minutes; else a file."""
-    made = {DAY: lambda: day(seed), CURVE: lambda: day(seed, spikes=0), STEP: step}
-    rates = made[named]() if named in made else from_file(Path(named))
+    if named in (DAY, CURVE):
+        rates = day(seed, spikes=6 if named == DAY else 0)
+    else:
+        rates = step() if named == STEP else from_file(Path(named))
     random = Random(f"noise {seed}")
     return [max(0.0, rate * (1 + random.gauss(0.0, noise))) for rate in rates]
 

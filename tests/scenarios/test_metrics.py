@@ -10,11 +10,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import seep
 from seep.running.job import Job
-from seep.runtime.numbers import FAMILIES
+from seep.runtime.numbers import FAMILIES, HISTOGRAMS
 from tests.scenarios.oracles import KEYS, advance, counting, until
 
 ROWS = 1_000_000
-LABELS = {"worker", "operator", "partition", "reason"}
+LABELS = {"worker", "operator", "partition", "reason", "edge", "le"}
+KINDS = ("bucket", "count", "sum", "total")
 
 
 def scrape(job: Job) -> dict[str, dict[tuple[str, ...], float]]:
@@ -30,7 +31,9 @@ def scrape(job: Job) -> dict[str, dict[tuple[str, ...], float]]:
             assert family.name.startswith("seep_")
             assert family.documentation
             for sample in family.samples:
-                assert family.type == ("counter" if sample.name.endswith("_total") else "gauge"), sample
+                histogram = family.name in HISTOGRAMS
+                kind = "histogram" if histogram else "counter" if sample.name.endswith("_total") else "gauge"
+                assert family.type == kind, sample
                 assert set(sample.labels) <= LABELS
                 place = (sample.labels.get("operator", ""), sample.labels.get("reason", ""))
                 values = found.setdefault(sample.name, {})
@@ -46,8 +49,12 @@ def test_the_numbers_say_what_happened(tmp_path: Path, monkeypatch: pytest.Monke
         until(lambda: ("count", "") in scrape(job).get("seep_rows_in_total", {}), "the first numbers")
         first = scrape(job)
         for family in FAMILIES:
-            assert family.name in first, "given from the first scrape on"
+            if family.name == "seep_watermark_lag_seconds":
+                continue  # there is no event time
+            names = [f"{family.name}_{kind}" for kind in KINDS] if family.name in HISTOGRAMS else [family.name]
+            assert {*names} & {*first}, "given from the first scrape on"
         assert first["seep_recoveries_total"]["count", ""] == 0
+        assert {reason for _, reason in first["seep_blocked_seconds_total"]} == {"input", "output", "checkpoint"}
         assert {reason for _, reason in first["seep_dropped_total"]} == {"duplicate", "fenced", "late", "skipped"}
 
         def busy() -> bool:
@@ -68,6 +75,9 @@ def test_the_numbers_say_what_happened(tmp_path: Path, monkeypatch: pytest.Monke
             assert now["seep_busy_seconds_total"][operator, ""] > 0
         parts = sum(now["seep_busy_seconds_total"].values())
         assert parts < 1.1 * now["seep_worker_busy_seconds_total"]["", ""], "a part of what the workers were busy"
+        assert now["seep_latency_seconds_count"]["counts", ""] > 0
+        assert now["seep_source_arrived_rows_total"]["numbers", ""] >= now["seep_rows_in_total"]["numbers", ""]
+        assert now["seep_blocked_seconds_total"]["count", "input"] > 0
         assert set(now["seep_source_lag_rows"]) == {("numbers", "")}
         assert now["seep_source_lag_rows"]["numbers", ""] < ROWS / 2, "it keeps the pace"
         job.kill("count", 0)

@@ -176,8 +176,8 @@ def test_unknown_numbers_decide_nothing() -> None:
     decision = one(governor.look(Observed(0.0, {}, "work/0: 1 samples, 3 are needed"), journal()))
     assert decision.held == "metrics: work/0: 1 samples, 3 are needed"
     unlike = flowing(900, 1_000, 1)
-    unlike = Observed(0.0, {**unlike.operators, "out": replace(unlike.operators["out"], rows=(200.0,))})
-    assert "out took 200 rows/s of 900" in one(governor.look(unlike, journal())).held
+    unlike = Observed(0.0, {**unlike.operators, "out": replace(unlike.operators["out"], rows=(1_500.0,))})
+    assert "out took 1,500 rows/s of 900" in one(governor.look(unlike, journal())).held
     assert governor.counts == {"metrics": 2}
 
 
