@@ -1,7 +1,7 @@
 """The same questions put to DuckDB, over every line that was sold: it knows nothing of epochs, windows or partitions.
 
 Each result is compared row by row. A line that was lost or counted twice shows in the numbers of its region; one at the
-wrong place, in the sum in which each line weighs as much as its number among those of its store.
+wrong place, in the sum in which each line weighs as much as its number among those of its product.
 """
 
 from __future__ import annotations
@@ -14,47 +14,41 @@ import pyarrow as pa
 
 from demo.load import Plan
 from demo.sales import NO_ITEM, Tape
-from demo.shop import (
-    BEST,
-    BEST_OF,
-    BEST_SECONDS,
-    EVERY_SECONDS,
-    EVERYWHERE,
-    HOUR_SECONDS,
-    HOURS,
-    MINUTE_SECONDS,
-    MINUTES,
-    SO_FAR,
-)
+from demo.shop import BEST, BEST_MINUTES, BEST_OF, EVERYWHERE, HOUR, HOURS, MINUTE, MINUTES, SO_FAR
 
-STEP_US = EVERY_SECONDS * 1_000_000
 _PLACED = f"""create table placed as
-select number, epoch_us("at") // {STEP_US} as pane, store, region, coalesce(item, '{NO_ITEM}') as item, cents,
-    epoch_us("at") as "at", row_number() over (partition by store order by number) as place
+select store, region, coalesce(item, '{NO_ITEM}') as item, cents, epoch_us("at") as "at",
+    row_number() over (partition by product order by number) as place
 from lines left join items using (product) left join stores using (store)"""
 
 
-def _windows(seconds: int) -> str:
+def _pane(seconds: int, every: int) -> str:
+    """Which of the steps in which windows begin."""
+    return f'"at" // {every * 1_000_000} as pane'
+
+
+def _windows(seconds: int, every: int) -> str:
     """The starts of all windows that a pane is in, in microseconds."""
-    return f"unnest(range(pane - {seconds // EVERY_SECONDS - 1}, pane + 1)) * {STEP_US} as window_start"
+    return f"unnest(range(pane - {seconds // every - 1}, pane + 1)) * {every * 1_000_000} as window_start"
 
 
 QUESTIONS = {
     MINUTES: f"""select store, region, window_start, count(*) as items, sum(cents)::bigint as total,
         median(cents)::double as median, avg(cents)::double as mean
-        from (select *, {_windows(MINUTE_SECONDS)} from placed) group by all""",
+        from (select *, {_windows(*MINUTE)} from (select *, {_pane(*MINUTE)} from placed)) group by all""",
     BEST: f"""with scopes as (
-            select 'store ' || store as scope, item, pane from placed
-            union all select 'region ' || region, item, pane from placed
-            union all select '{EVERYWHERE}', item, pane from placed),
+            select 'store ' || store as scope, item, {_pane(*BEST_MINUTES)} from placed
+            union all select 'region ' || region, item, {_pane(*BEST_MINUTES)} from placed
+            union all select '{EVERYWHERE}', item, {_pane(*BEST_MINUTES)} from placed),
         panes as (select scope, item, pane, count(*) as sold from scopes group by all),
-        hops as (select scope, item, sold, {_windows(BEST_SECONDS)} from panes),
+        hops as (select scope, item, sold, {_windows(*BEST_MINUTES)} from panes),
         summed as (select scope, item, window_start, sum(sold)::bigint as sold from hops group by all)
         select scope, window_start,
             row_number() over (partition by scope, window_start order by sold desc, item) as rank, item, sold
         from summed qualify rank <= {BEST_OF}""",
-    HOURS: f"""with panes as (select region, pane, count(*) as n, sum(cents) as cents from placed group by all),
-        hops as (select region, n, cents, {_windows(HOUR_SECONDS)} from panes)
+    HOURS: f"""with panes as (
+            select region, {_pane(*HOUR)}, count(*) as n, sum(cents) as cents from placed group by all),
+        hops as (select region, n, cents, {_windows(*HOUR)} from panes)
         select region, window_start, sum(n)::bigint as items, sum(cents)::bigint as revenue from hops group by all""",
     SO_FAR: """select region, count(*) as items, sum(cents)::bigint as revenue,
         sum(cents * place)::bigint as weighed, max("at") as newest from placed group by all""",

@@ -118,6 +118,9 @@ class Tills:
 
     tape: Tape
     plan: Path
+    epoch_rows: int
+    """At most, for one epoch. An epoch is handled whole: when much has piled up, one with all of it would be seconds of
+    work for a slow step."""
     splits = 1
 
     @property
@@ -130,7 +133,7 @@ class Tills:
             return None
         over = plan.end_us is not None and now_ms * 1000 >= plan.start_us + plan.end_us
         there = plan.released(self.tape, now_ms * 1000)
-        end = until if until is not None else min(first + limit_rows, there)
+        end = until if until is not None else min(first + min(limit_rows, self.epoch_rows), there)
         if until is None and end <= first and not over:
             return None
         return Rows(plan.read(self.tape, first, end), end, over and end >= there)
@@ -169,6 +172,12 @@ class Dial:
     def elapsed(self) -> float:
         """Seconds since the first line; less than 0 before it."""
         return (_now_us() - self.plan.start_us) / 1e6 if self.plan is not None else -AHEAD_SECONDS
+
+    @property
+    def open(self) -> bool:
+        """Is anything sold now?"""
+        end_us = self.plan.end_us if self.plan is not None else None
+        return self.elapsed > 0 and (end_us is None or self.elapsed * 1e6 < end_us)
 
     def _next(self) -> tuple[Plan, int]:
         assert self.plan is not None

@@ -2,8 +2,8 @@
 
 The service is made up, the wait is real: a partition sleeps for each line, so it takes no more than a certain number of
 lines a second, and more partitions help on a machine with two cores, too. Besides, each line gets its number among
-those of its store: state that is cut, merged and restored with the keys, and any line lost, doubled or out of its order
-would show in every number after it.
+those of its product: state that is cut, merged and restored with the keys, and any line lost, doubled or out of its
+order would show in every number after it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from demo.sales import NO_ITEM, Tape
 
 
 class Looked(NamedTuple):
+    product: int
     store: int
-    item: str
     cents: int
-    number: int
     at: datetime
+    item: str
+    number: int
 
 
 class Lookup(seep.BatchOperator):
@@ -35,13 +36,13 @@ class Lookup(seep.BatchOperator):
 
     def on_batch(self, batch: pa.RecordBatch, ctx: Any) -> None:
         time.sleep(batch.num_rows * self.line_seconds)
-        stores = batch.column("store").to_numpy()
+        products = batch.column("product").to_numpy()
         before = self.sold.get(batch).column("number").fill_null(0).to_numpy()
-        numbers, last = numbered(stores, before)
-        self.sold.put(pa.record_batch({"store": stores[last], "number": numbers[last]}))
-        items = called(self.tape.items, batch.column("product").to_numpy())
-        columns = {"store": stores, "item": items, "cents": batch.column("cents"), "number": numbers}
-        ctx.emit(pa.record_batch({**columns, "at": batch.column("at")}))
+        numbers, last = numbered(products, before)
+        self.sold.put(pa.record_batch({"product": products[last], "number": numbers[last]}))
+        items = called(self.tape.items, products)
+        names = ("product", "store", "cents", "at")
+        ctx.emit(pa.record_batch({name: batch.column(name) for name in names} | {"item": items, "number": numbers}))
 
 
 def numbered(keys: Any, before: Any) -> tuple[Any, Any]:

@@ -33,8 +33,6 @@ PATIENCE_SECONDS = 60.0
 START_SECONDS = 180.0
 CAUGHT_UP_SECONDS = 1.0
 """Behind the tills: closer than that is up to date."""
-ENOUGH_SECONDS = 30.0
-"""On a machine that is too slow to catch up the story goes on after this."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +42,20 @@ class Script:
     lines_per_second: int = 5_000
     times: int = 3
     size: Size = SIZE
-    workers: int = 6
+    workers: int = 15
+    """One for each partition there is at the start: what shares a worker with the lookup waits while that sleeps."""
     base_seconds: float = 15.0
     calm_seconds: float = 5.0
     """Between two steps, so that one sees the rate come back (or never leave)."""
+    enough_seconds: float = 30.0
+    """On a machine that is too slow to catch up the story goes on after this."""
     hold_seconds: float = 12.0
-    """What the controller has too much of for so long it gives back; 60 unless set, which is long for a demo."""
+    """What the controller has had too much of for so long it gives back, if it has not grown for as long. Unless set
+    these are 60 and 120 s, which is long for a demo."""
     least: int = 2
     """Partitions of the lookup: the story goes on when it has shrunk to so many."""
-    master: str = "local-cluster[3,6,900]"
-    """Three executors, with room for six workers each."""
+    master: str = "local-cluster[3,8,900]"
+    """Three executors, with room for eight workers each."""
 
 
 class Story:
@@ -116,8 +118,8 @@ class Story:
         flow = build(tape, self.dial.path, self._script.size)
         master = self._script.master if self._on == "spark" else None
         job = start(flow, on=self._on, workers=self._script.workers, master=master)
-        guards = job.watch.governor.guards
-        job.watch.governor.guards = replace(guards, shrink_seconds=self._script.hold_seconds)
+        guards, hold = job.watch.governor.guards, self._script.hold_seconds
+        job.watch.governor.guards = replace(guards, shrink_seconds=hold, turn_seconds=hold)
         return job
 
     def _started(self) -> bool:
@@ -143,7 +145,7 @@ class Story:
 
     def _catch_up(self, job: Job, screen: Screen) -> None:
         """Until nothing is changed any more and results are up to date; or long enough."""
-        enough, calm = time.monotonic() + ENOUGH_SECONDS, 0.0
+        enough, calm = time.monotonic() + self._script.enough_seconds, 0.0
 
         def done() -> bool:
             nonlocal calm
@@ -174,7 +176,7 @@ class Story:
         self.dial.change(script.lines_per_second)
         self._note("load", "load falls", self.dial.rates[-1][0])
         self._in.remark = f"what is too much for {script.hold_seconds:.0f} s is given back (60 s unless set)"
-        enough = time.monotonic() + ENOUGH_SECONDS + script.hold_seconds
+        enough = time.monotonic() + script.enough_seconds + script.hold_seconds
 
         def done() -> bool:
             picture = self.watch.picture
@@ -204,7 +206,8 @@ class Story:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{self._current.title}: nothing happened for {seconds:.0f} s")
             screen.show(self.watch.look(job), [sample.lines_per_second for sample in self.watch.samples])
-            self._tell_decisions(job, screen)
+            if self.dial.open:
+                self._tell_decisions(job, screen)
             time.sleep(LOOK_SECONDS)
 
     def _tell_decisions(self, job: Job, screen: Screen) -> None:
@@ -213,8 +216,8 @@ class Story:
         for decision in made[self._decided :]:
             change = f"{decision.before} -> {decision.after} partitions"
             screen.happened(self._current, f"{decision.operator}: {change}: {decision.why}")
-            if self.dial.plan is not None:
-                self._note("scale", change, decision.at - self.dial.plan.start_us / 1e6)
+            assert self.dial.plan is not None
+            self._note("scale", change, decision.at - self.dial.plan.start_us / 1e6)
         self._decided = len(made)
 
     def _note(self, kind: str, what: str, seconds: float | None = None) -> None:

@@ -70,7 +70,7 @@ class Watch:
             # A partition that is just starting again knows of none; what is committed stays committed.
             epoch=max([self.picture.epoch, *(p["epoch"] or 0 for p in status["operators"][SO_FAR])]),
         )
-        if self._dial.elapsed > 0 and time.monotonic() - self._measured >= MEASURE_SECONDS:
+        if self._dial.open and time.monotonic() - self._measured >= MEASURE_SECONDS:
             self._measured = time.monotonic()
             self._measure(self._dial.elapsed, job.result())
         return self.picture

@@ -21,10 +21,10 @@ from demo.watch import Picture, Sample
 
 SMALL = Script(
     lines_per_second=2_500,
-    size=Size(line_seconds=0.0005, most=6),
-    workers=3,
+    size=Size(line_seconds=0.0004, most=6, epoch_rows=500),
     base_seconds=2.0,
     calm_seconds=0.5,
+    enough_seconds=4.0,
     hold_seconds=2.0,
     least=4,
 )
@@ -67,7 +67,7 @@ def test_the_year_is_whole(tape: Tape) -> None:
 def test_a_line_is_the_same_at_every_read_and_there_at_its_time(tape: Tape, tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     start_us = 1_700_000_000_000_000
-    tills = Tills(tape, path)
+    tills = Tills(tape, path, 10_000_000)
     assert tills.read(0, None, None, 1_000, start_us // 1000) is None
 
     Plan(start_us, ((0, 100_000),)).write(path)
