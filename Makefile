@@ -13,7 +13,7 @@ COMPILE := uv pip compile pyproject.toml --python-version 3.11 --no-header --no-
 .PHONY: help setup java lint format type arch test sim mutants chaos docs bench demo requirements clean
 
 help:
-	@echo "make demo          word count, split, killed and merged while it runs (DEMO_ON=spark|local)"
+	@echo "make demo          a chain of supermarkets, scaled and killed while it sells (DEMO_ON=spark|local)"
 	@echo "make test          lint, types, architecture, all quick tests"
 	@echo "make sim           the simulator: SEEDS=$(SEEDS) START=$(START)"
 	@echo "make mutants       breaks each rule of the protocol and sees the simulator find it"
@@ -73,11 +73,12 @@ demo: setup
 	@[ "$(DEMO_ON)" != spark ] || tools/setup java
 	DEMO_ON="$(DEMO_ON)" $(BIN)/python -m demo
 
-# The pins. core: what `pip install seep` brings; dev: what `make setup` installs; all: with every extra.
+# The pins. core: what `pip install seep` brings; dev: what `make setup` installs (with the demo's sales); all: with every
+# extra.
 requirements:
 	$(COMPILE) --all-extras -o requirements/all.txt
 	$(COMPILE) -c requirements/all.txt -o requirements/core.txt
-	$(COMPILE) -c requirements/all.txt --extra spark --extra dev -o requirements/dev.txt
+	$(COMPILE) -c requirements/all.txt --extra spark --extra dev --extra demo -o requirements/dev.txt
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis docs/_build build dist

@@ -1,1 +1,1 @@
-"""The demo: a word count that is split, killed and merged while it runs, and then checked. `make demo` runs it."""
+"""The demo: a chain of supermarkets whose load triples and falls while an executor is killed. `make demo` runs it."""

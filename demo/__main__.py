@@ -1,6 +1,7 @@
-"""`python -m demo`: the word count, split, killed and merged while it runs. `DEMO_ON=local` does it without Spark.
+"""`python -m demo`: a chain of supermarkets, scaled out, killed and scaled in while it sells; `DEMO_ON=local` does it
+without Spark.
 
-Exit code 0 when the result is exact, 1 when it is not or the run did not come to its end.
+Exit code 0 when every result is exact, 1 when one is not or the run did not come to its end.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from rich.console import Console
 
-LINES_PER_SECOND = 2_000
-LINES = 35 * LINES_PER_SECOND
-LOG = Path(".seep/demo.log")
+DIRECTORY = Path(".seep/demo")
+LOG, PICTURE = DIRECTORY / "demo.log", DIRECTORY / "demo.png"
+ABOUT = "real sales of a grocery chain's year, played fast; its 8 regions and the slow lookup are made up"
 
 
 def main() -> int:
@@ -25,15 +26,18 @@ def main() -> int:
     if place is None:
         console.print(f"DEMO_ON={on}: give spark or local")
         return 2
+    title = f"seep: a chain of supermarkets on {place}"
     try:
         with console.status("loading seep"):
             # Not at the top: it takes some seconds on a busy machine, and somebody is looking at an empty screen.
+            from demo.picture import draw
+            from demo.report import report
             from demo.screen import Screen
             from demo.story import Story
-            from demo.words import build
-        story = Story(build(LINES, LINES_PER_SECOND), on)
-        with Screen(console, f"seep: a word count on {place}", story.steps) as screen:
-            rows = story.tell(screen)
+        story = Story(DIRECTORY, on)
+        with Screen(console, title, ABOUT, story.steps) as screen:
+            verdict = story.tell(screen)
+        draw(PICTURE, title, story.watch.samples, story.dial.rates, story.events)
     except KeyboardInterrupt:
         console.print("\nstopped")
         return 1
@@ -42,22 +46,9 @@ def main() -> int:
         traceback.print_exc()
         console.print(f"\n[red]the demo did not come to its end:[/] {error}\nmore is in {LOG}", highlight=False)
         return 1
-    return verdict(console, rows)
-
-
-def verdict(console: Console, rows: list[dict[str, Any]]) -> int:
-    from demo.words import judge
-
-    found = judge(LINES, rows)
-    most = ", ".join(f"{word} {n:,}" for word, n in found.most)
-    console.print(f"\n  {LINES:,} lines, {found.expected:,} words; most often: {most}", highlight=False)
-    console.print("  compared with a plain count of the same lines:", highlight=False)
-    if found.exact:
-        console.print("  [bold green]exact[/]: lost 0, duplicated 0\n", highlight=False)
-        return 0
-    wrong = f"lost {found.lost:,}, duplicated {found.duplicated:,}, at a wrong place {found.misplaced:,}"
-    console.print(f"  [bold red]not exact[/]: {wrong}\n", highlight=False)
-    return 1
+    report(console, verdict)
+    console.print(f"  the run as a picture: {PICTURE}\n", highlight=False)
+    return 0 if verdict.exact else 1
 
 
 def own_stdout() -> IO[str]:

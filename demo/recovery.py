@@ -10,19 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from demo.words import OUT, READ
 from seep.running.job import Job
 
 
 class Recovery:
-    def __init__(self, job: Job, doomed: Container[str]) -> None:
+    def __init__(self, job: Job, doomed: Container[str], source: str, sink: str) -> None:
         """To be made before these workers are killed."""
         self._job = job
+        self._source, self._sink = source, sink
         entries = job.host.view.journal.entries.values()
         self._dead = {e.partition: e.generation for e in entries if e.worker in doomed}
         self._version = 0
         """Of the first journal in which all that died are started again."""
         self._goal: int | None = None
+
+    @property
+    def partitions(self) -> int:
+        """That died."""
+        return len(self._dead)
 
     def over(self) -> bool:
         view = self._job.host.view
@@ -32,8 +37,8 @@ class Recovery:
                 return False
             self._version = view.journal.version
         if self._goal is None:
-            read = [s for p, s in view.statuses.items() if p.operator == READ and s.journal_version >= self._version]
-            epochs = [s.epoch for s in read if s.epoch >= 0]
+            told = {p: s for p, s in view.statuses.items() if s.journal_version >= self._version}
+            epochs = [s.epoch for p, s in told.items() if p.operator == self._source and s.epoch >= 0]
             self._goal = max(epochs) if epochs else None
-        out = [s.epoch for p, s in view.statuses.items() if p.operator == OUT]
+        out = [s.epoch for p, s in view.statuses.items() if p.operator == self._sink]
         return self._goal is not None and bool(out) and min(out) > self._goal

@@ -1,4 +1,4 @@
-"""What is counted: lines of a poem, the flow that counts their words, and a count that knows nothing of seep.
+"""A smaller flow, for the test on Spark: lines of a poem, the count of their words, and one that knows nothing of seep.
 
 Line `i` is a function of `i` alone, so the independent count can be made after the run, from the same numbers. Besides
 the words their line numbers are summed: a word lost at one place and doubled at another would leave the count as it
