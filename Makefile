@@ -78,7 +78,7 @@ demo: setup
 requirements:
 	$(COMPILE) --all-extras -o requirements/all.txt
 	$(COMPILE) -c requirements/all.txt -o requirements/core.txt
-	$(COMPILE) -c requirements/all.txt --extra spark --extra dev --extra demo -o requirements/dev.txt
+	$(COMPILE) -c requirements/all.txt --extra spark --extra ray --extra dev --extra demo -o requirements/dev.txt
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis docs/_build build dist

@@ -1,17 +1,32 @@
-"""Workers on Ray: a slot is an actor that stays until its worker ends. Ray's restarts are off: they are never ours."""
+"""Workers on Ray: a slot is an actor that stays until its worker ends. Ray's restarts are off: they are never ours.
+
+A Ray of our own listens on the loopback interface only, reports to nobody and keeps its files in the job's directory.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
-from seep.backends.held import HeldSlots
+from seep.backends.held import HeldSlots, run_slot
 from seep.backends.process import ENVIRONMENT
 from seep.runtime.job import JobDirectory
 
-EMBEDDED_CPUS = 64
-"""What a Ray of our own says it has. Slots say how many processes there are, not Ray's idea of cores."""
+OWN = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on every system: not more than this host, so loopback is enough
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # what it will do anyway, and warns about until then
+}
+OBJECTS_BYTES = 80_000_000
+"""Close to the least that Ray accepts. No row passes through it."""
+PATH_MAXIMUM = 40
+"""Below a longer path Ray's sockets would have names longer than a socket may have."""
 
 
 class RayBackend(HeldSlots):
@@ -22,39 +37,85 @@ class RayBackend(HeldSlots):
     def __init__(self, job: JobDirectory, address: str | None = None) -> None:
         super().__init__(job)
         self._address = address
+        # Ray's processes end with the thread that started them: no slot's thread lives long enough.
+        self._keeper = ThreadPoolExecutor(1, "seep-ray")
 
     def _start(self) -> Any:
+        return self._keeper.submit(self._init).result()
+
+    def _init(self) -> Any:
+        own = self._own() if self._address is None else {}
         import ray
 
-        own: dict[str, Any] = {"include_dashboard": False, "num_cpus": EMBEDDED_CPUS} if self._address is None else {}
-        ray.init(
-            address=self._address or "local",
-            log_to_driver=False,
-            logging_level="error",
-            configure_logging=False,
-            **own,
-        )
+        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+        try:
+            ray.init(
+                address=self._address or "local",
+                log_to_driver=False,
+                logging_level="error",
+                configure_logging=False,
+                runtime_env={"env_vars": {**ENVIRONMENT, "PYTHONPATH": path}},
+                **own,
+            )
+        except Exception:
+            ray.shutdown()
+            raise
         return ray
 
-    def _hold(self, session: Any, worker: str) -> None:
-        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-        environment = {**ENVIRONMENT, "PYTHONPATH": path}
-        slot = session.remote(
-            max_restarts=0,
-            max_task_retries=0,
-            num_cpus=0 if self._address else 1,
-            runtime_env={"env_vars": environment},
-        )(Slot).remote()
-        session.get(slot.run.remote(str(self._job.path), worker))
+    def _own(self) -> dict[str, Any]:
+        os.environ.update(OWN)
+        return {
+            "include_dashboard": False,
+            "num_cpus": 1,  # it starts as many idle processes as it has of these; slots take none
+            "num_gpus": 0,
+            "object_store_memory": OBJECTS_BYTES,
+            "_node_ip_address": "127.0.0.1",
+            "_temp_dir": str(make_files(self._job.path)),
+        }
+
+    def _hold(self, session: Any, worker: str) -> str:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        here = NodeAffinitySchedulingStrategy(session.get_runtime_context().get_node_id(), soft=False)
+        options = {"max_restarts": 0, "max_task_retries": 0, "num_cpus": 0, "scheduling_strategy": here}
+        slot = session.remote(**options)(Slot).remote()
+        try:
+            told: str = session.get(slot.run.remote(str(self._job.path), worker))
+        finally:
+            with contextlib.suppress(Exception):  # Ray may be gone, and the actor with it
+                session.kill(slot)
+        return told
 
     def _stop(self, session: Any) -> None:
-        session.shutdown()
+        self._keeper.submit(session.shutdown).result()
+        self._keeper.shutdown()
+        if self._address is None:
+            remove_files(self._job.path)
 
 
 class Slot:
     """The actor."""
 
-    def run(self, path: str, worker: str) -> None:
-        from seep.runtime.worker import run_worker
+    def run(self, path: str, worker: str) -> str:
+        return run_slot(path, worker)
 
-        run_worker(path, worker)
+
+def make_files(job_path: Path) -> Path:
+    """A directory for the sockets and logs of a Ray of our own: in the job's, if the name is short enough."""
+    remove_files(job_path)
+    inside = job_path / "ray"
+    if len(os.fsencode(inside)) <= PATH_MAXIMUM:
+        inside.mkdir()
+        return inside
+    outside = Path(tempfile.mkdtemp(prefix="seep-ray-"))
+    inside.symlink_to(outside)
+    # One below: Ray opens to everyone what it is given.
+    return outside / "ray"
+
+
+def remove_files(job_path: Path) -> None:
+    """Also those of an earlier driver that was killed."""
+    inside = job_path / "ray"
+    shutil.rmtree(inside.resolve(), ignore_errors=True)
+    if inside.is_symlink():
+        inside.unlink()

@@ -1,6 +1,7 @@
 """Workers on Spark executors: a slot is a one-task job that stays until its worker ends.
 
-When the job returns, the worker has ended (`held`). Executors fork workers from a warm daemon (`sparkdaemon`).
+When the job returns, the worker has ended (`held`). Executors fork workers from a warm daemon (`sparkdaemon`). They run
+on this host, whoever their master is, and are told where seep and the flow's modules lie; nothing is shipped to them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from seep.backends.held import HeldSlots
+from seep.backends.held import HeldSlots, run_slot
 from seep.backends.process import ENVIRONMENT
 from seep.runtime.job import JobDirectory
 
@@ -35,7 +36,7 @@ SETTINGS = {
 
 
 class SparkBackend(HeldSlots):
-    """``master``: any that Spark accepts; ``context``: a running application to take slots of; it is left running."""
+    """``master``: any that Spark accepts; ``context``: an application to take slots of, which is left running."""
 
     scheduler = "Spark"
 
@@ -47,9 +48,10 @@ class SparkBackend(HeldSlots):
     def _start(self) -> Any:
         return self._given or start_spark(self._master, self._job.path)
 
-    def _hold(self, session: Any, worker: str) -> None:
+    def _hold(self, session: Any, worker: str) -> str:
         path = str(self._job.path)
-        session.parallelize([worker], 1).mapPartitions(lambda ids: slot_main(path, ids)).collect()
+        told: list[str] = session.parallelize([worker], 1).mapPartitions(lambda ids: slot_main(path, ids)).collect()
+        return told[0] if told else ""
 
     def _stop(self, session: Any) -> None:
         """An application of our own ends here, and its executors with it; a context that was given goes on."""
@@ -59,11 +61,13 @@ class SparkBackend(HeldSlots):
 
 def slot_main(path: str, workers: Iterable[str]) -> Iterator[str]:
     """The executor's side of a slot."""
-    from seep.runtime.worker import run_worker
+    from pyspark import TaskContext
 
-    for worker in workers:
-        run_worker(path, worker)
-        yield worker
+    task = TaskContext.get()
+    # Spark tries again by itself what was lost with a whole machine, limit or not: that slot is given back at once.
+    if task is None or task.attemptNumber() == 0:
+        for worker in workers:
+            yield run_slot(path, worker)
 
 
 def start_spark(master: str, job_path: Path) -> Any:

@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from seep.backends.local import LocalBackend
+from seep.backends.needs import need_ray, need_spark
+from seep.backends.process import end_workers
 from seep.control.requests import FixEpoch, ReleaseEpoch
 from seep.errors import Misuse, Retry, SeepError, error_of
 from seep.flow.build import Flow
@@ -55,6 +57,7 @@ def start(
     path = job_path(flow.name)
     if (path / "api").exists() and _answers(path):
         raise Misuse(f"flow {flow.name!r} runs already in {path}; stop it first: seep stop {flow.name}")
+    backend = _backend(on, master)
     if resume:
         if not (path / "store" / "journal").exists():
             raise Misuse(f"flow {flow.name!r} has nothing to resume in {path}; start it without --resume")
@@ -63,32 +66,37 @@ def start(
         saved = _savepoint(restore, path) if restore is not None else None
         if saved is not None:
             saved.check(graph)
+        if (path / "key").exists():
+            # Without a controller its workers may still write, until they notice.
+            end_workers(JobDirectory(path))
         for part in ("store", "sockets", "workers", "api", "token", LETTERS):
             _remove(path / part)
         directory = JobDirectory.create(path, graph, flow.settings)
         if saved is not None:
             saved.prepare(graph, directory.store())
-    backend = _backend(on, directory, master, workers)
-    return Job(flow, directory, backend, workers, prometheus)
+    return Job(flow, directory, backend(directory), workers, prometheus)
 
 
 def _savepoint(restore: str | Path, path: Path) -> Savepoint:
     return Savepoint(Path(restore) if "/" in str(restore) else path / "savepoints" / str(restore))
 
 
-def _backend(on: str, directory: JobDirectory, master: str | None, workers: int) -> Backend:
+def _backend(on: str, master: str | None) -> Callable[[JobDirectory], Backend]:
+    """Refuses what cannot run here, while nothing is changed yet."""
     if on == "local":
         if master is not None:
             raise Misuse("master= belongs to on='spark' and on='ray'")
-        return LocalBackend(directory)
+        return LocalBackend
     if on == "spark":
         from seep.backends.spark import SparkBackend
 
-        return SparkBackend(directory, master)
+        need_spark(master)
+        return lambda directory: SparkBackend(directory, master)
     if on == "ray":
         from seep.backends.ray import RayBackend
 
-        return RayBackend(directory, master)
+        need_ray(master)
+        return lambda directory: RayBackend(directory, master)
     raise Misuse(f"on={on!r}; there are 'inline', 'local', 'spark' and 'ray'")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import seep
+from seep.control.requests import ScaleTo
+from seep.protocol.journal import Journal, Replace
 from seep.running.job import Job
 from seep.runtime.job import JobDirectory
 
@@ -25,8 +28,8 @@ def number(i: int) -> dict[str, Any]:
 class Gated(seep.GeneratorSource):
     """Slow until the gate (a file) is there, then as fast as it can: a scenario ends when it has seen enough."""
 
-    def __init__(self, rows: int, rate: float, gate: Path) -> None:
-        super().__init__(number, rate=rate, rows=rows)
+    def __init__(self, rows: int, rate: float, gate: Path, row: Callable[[int], dict[str, Any]] = number) -> None:
+        super().__init__(row, rate=rate, rows=rows)
         self.gate = gate
 
     def _released(self, elapsed_ms: int) -> int:
@@ -82,10 +85,10 @@ def epoch_of(job: Job, operator: str) -> int:
     return max((s.epoch for p, s in job.host.view.statuses.items() if p.operator == operator), default=-1)
 
 
-def advance(job: Job, epochs: int, operator: str = "counts") -> None:
+def advance(job: Job, epochs: int, operator: str = "counts", seconds: float = 30.0) -> None:
     """Until the operator is so many epochs further."""
     goal = epoch_of(job, operator) + epochs
-    until(lambda: epoch_of(job, operator) >= goal or job.host.outcome, f"{operator} at epoch {goal}")
+    until(lambda: epoch_of(job, operator) >= goal or job.host.outcome, f"{operator} at epoch {goal}", seconds)
     assert job.host.report == ""
 
 
@@ -96,3 +99,32 @@ def process_of(directory: JobDirectory, worker: str) -> int:
 def send_signal(process: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(process, number)
+
+
+def victim_of(journal: Journal, victim: str) -> str:
+    """The worker to kill in a Replace of `count`; empty while it has not come so far."""
+    replace = next((r for r in journal.replaces if r.operator == "count"), None)
+    if replace is None:
+        return ""
+    if victim == "new":
+        return next((journal.entries[p].worker for p in replace.new if journal.entries[p].worker), "")
+    if victim == "old":
+        return journal.entries[replace.old[-1]].worker
+    return journal.live(victim)[0].worker
+
+
+def scale_and_kill(job: Job, count: int, victim: str) -> None:
+    """Scale `count`, and kill a worker in the middle of it."""
+    before = {r.number for r in job.journal.replaces}
+    seen: list[Replace] = []
+    job.host.request(ScaleTo("count", count))
+
+    def found() -> str:
+        seen.extend(r for r in job.journal.replaces if r.operator == "count" and r.number not in before)
+        return victim_of(job.journal, victim)
+
+    until(lambda: found() or (seen and not job.journal.replaces), "the Replace")
+    worker = victim_of(job.journal, victim)
+    if worker:
+        send_signal(process_of(job.directory, worker), signal.SIGKILL)
+    until(lambda: len(job.journal.live("count")) == count and not job.journal.replaces, "the Replace to end", 60)

@@ -1,7 +1,9 @@
-"""kill -9 of the controller's process, and of everything; `--resume` goes on, and the files are exact."""
+"""kill -9 of the controller's process, of Spark's driver, of all; `--resume` goes on, and the files are exact."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from demo.executors import executor_of
 from seep.cli import client
 from seep.errors import SeepError
 from seep.model.ids import PartitionId
@@ -33,22 +36,24 @@ class Program:
         self.gate, self.files, self.home = path / "gate", path / "files", home
         self.app = path / "app.py"
         self.app.write_text(APP.format(rows=ROWS, gate=str(self.gate), files=str(self.files)))
-        self.process: subprocess.Popen[str] | None = None
+        self.output = path / "output"
+        self.process: subprocess.Popen[bytes] | None = None
 
     def run(self, *options: str) -> None:
         call = "from seep.cli.main import main; main()"
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", call, "run", str(self.app), *options],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        # Not a pipe: what a killed driver leaves behind would hold it open.
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", call, "run", str(self.app), *options],
+                cwd=ROOT,
+                stdout=output,
+                stderr=output,
+            )
 
     def kill(self) -> None:
         assert self.process is not None
         self.process.kill()
-        self.process.communicate()
+        self.process.wait()
 
     def answers(self) -> bool:
         try:
@@ -70,20 +75,24 @@ class Program:
         reply = self.directory.store().perform(ReadLog(0, PartitionId("counts", 0)))
         return max((epoch for epoch, _ in (reply.value if reply and reply.value else ())), default=0)
 
-    def advance(self, epochs: int) -> None:
+    def advance(self, epochs: int, seconds: float = 30.0) -> None:
         goal = self.committed() + epochs
-        until(lambda: self.committed() >= goal, f"epoch {goal} committed")
+        until(lambda: self.committed() >= goal, f"epoch {goal} committed", seconds)
 
     def term(self) -> int:
         reply = self.directory.store().perform(ReadJournal(0))
         return int(reply.value.term) if reply and reply.value else 0
 
     def finish(self) -> str:
-        assert self.process is not None
         self.gate.touch()
-        output, _ = self.process.communicate(timeout=60)
-        assert self.process.returncode == 0, output
+        code, output = self.wait(60)
+        assert code == 0, output
         return output
+
+    def wait(self, seconds: float) -> tuple[int, str]:
+        assert self.process is not None
+        code = self.process.wait(seconds)
+        return code, self.output.read_text()
 
 
 @pytest.fixture
@@ -130,11 +139,35 @@ def test_everything_is_killed_and_resumed(program: Program) -> None:
     assert_exact(written_rows(program.files), ROWS)
 
 
+@pytest.mark.server
+@pytest.mark.skipif(shutil.which("java") is None and "JAVA_HOME" not in os.environ, reason="no Java")
+@pytest.mark.timeout(240)
+def test_the_spark_driver_is_killed_and_resumed(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    (tmp_path / "spark-defaults.conf").write_text("spark.executor.extraJavaOptions -Dgiven.by=user\n")
+    options = ("--on", "spark", "--master", "local-cluster[1,4,900]")
+    program.run(*options)
+    until(lambda: (program.home / "left" / "begun").exists(), "the flow to begin", 60)
+    program.advance(20, seconds=90)
+    workers, term = program.workers(), program.term()
+    executor = executor_of(next(iter(workers.values())))
+    assert b"-Dgiven.by=user" in Path(f"/proc/{executor}/cmdline").read_bytes(), "Spark's own settings count"
+    program.kill()
+    program.run("--resume", *options)
+    until(lambda: program.term() > term, "the new controller", 60)
+    assert not workers.keys() & program.workers().keys(), "whatever the old driver left was ended"
+    program.advance(20, seconds=90)
+    program.finish()
+    assert_exact(written_rows(program.files), ROWS)
+    assert program.workers() == {}
+
+
 @pytest.mark.timeout(60)
 def test_nothing_to_resume_is_one_line(program: Program) -> None:
     program.run("--resume")
-    assert program.process is not None
-    output, _ = program.process.communicate(timeout=50)
-    assert program.process.returncode == 2
+    code, output = program.wait(50)
+    assert code == 2
     assert output.startswith("seep: flow 'left' has nothing to resume")
     assert len(output.splitlines()) == 1

@@ -1,0 +1,67 @@
+"""What a scheduler needs to be there, looked at before anything is started or changed: one clear line if it is not."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+from importlib.util import find_spec
+
+from seep.errors import Misuse, Retry
+
+JAVA = 17
+PATIENCE_SECONDS = 5.0
+
+
+def need_spark(master: str | None) -> None:
+    _need_package("pyspark", "Spark", "spark")
+    _need_java()
+    if master is not None and master.startswith("spark://"):
+        _need_server(f"the Spark master {master}", master.removeprefix("spark://"))
+
+
+def need_ray(address: str | None) -> None:
+    _need_package("ray", "Ray", "ray")
+    if address is not None:
+        _need_server(f"Ray at {address}", address.removeprefix("ray://"))
+
+
+def _need_package(module: str, name: str, extra: str) -> None:
+    if find_spec(module) is None:
+        raise Misuse(f"{name} is not installed: pip install seep[{extra}]")
+
+
+def _need_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    found = _version(java) if java else ""
+    if not found or int(found.partition(".")[0]) < JAVA:
+        what = f"{java} is of version {found}" if found else f"{java} does not run" if java else "there is none"
+        raise Misuse(f"Spark needs Java {JAVA}: {what}; install one (or newer), or set JAVA_HOME")
+
+
+def _version(java: str) -> str:
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    except OSError:
+        return ""
+    found = re.search(r'version "(\d[\d.]*)', said)
+    return found[1] if found else ""
+
+
+def _need_server(what: str, addresses: str) -> None:
+    """One of these, ``host:port,host:port``, must listen; without a port it is the scheduler's to judge."""
+    why: OSError | None = None
+    for address in addresses.split(","):
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal():
+            return
+        try:
+            socket.create_connection((host, int(port)), PATIENCE_SECONDS).close()
+        except OSError as error:
+            why = error
+        else:
+            return
+    raise Retry(f"{what} cannot be reached: {why}")

@@ -1,0 +1,74 @@
+"""A real Spark cluster on this machine: a master and its workers' daemons, on free ports of the loopback interface.
+
+They get an environment of their own, without the test's PYTHONPATH: what executors need to find, the driver must tell.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+import pyspark
+
+from tests.scenarios.oracles import until
+
+HOME = Path(pyspark.__file__).parent
+HOST = "127.0.0.1"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+class SparkCluster:
+    def __init__(self, path: Path, daemons: int, cores: int) -> None:
+        self.path = path
+        self.processes: list[subprocess.Popen[bytes]] = []
+        port = free_port()
+        self.master = f"spark://{HOST}:{port}"
+        try:
+            self._start("master.Master", "--port", str(port))
+            until(lambda: self._listens(port), "the master to listen", 60.0)
+            for _ in range(daemons):
+                self._start("worker.Worker", "--cores", str(cores), "--memory", "1g", self.master)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, kind: str, *arguments: str) -> None:
+        home = self.path / f"{len(self.processes)}"
+        home.mkdir()
+        environment = {
+            **{name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "JAVA_HOME")},
+            "SPARK_HOME": str(HOME),
+            "SPARK_LOCAL_IP": HOST,
+            "SPARK_LOCAL_DIRS": str(home),
+            "SPARK_WORKER_DIR": str(home),
+            "SPARK_DAEMON_MEMORY": "256m",
+        }
+        call = [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", "--host", HOST]
+        with (home / "log").open("wb") as log:
+            self.processes.append(
+                subprocess.Popen(
+                    [*call, "--webui-port", "0", *arguments],
+                    cwd=home,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
+            )
+
+    def _listens(self, port: int) -> bool:
+        assert self.processes[0].poll() is None, (self.path / "0" / "log").read_text()
+        with socket.socket() as probe:
+            return probe.connect_ex((HOST, port)) == 0
+
+    def close(self) -> None:
+        for process in reversed(self.processes):
+            process.kill()
+            process.wait()

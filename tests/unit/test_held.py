@@ -1,0 +1,149 @@
+"""Slots of a scheduler that somebody else runs, with one that fails, lingers, or was left behind."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seep.backends.held import HeldSlots
+from seep.errors import Misuse, Retry, error_of
+from seep.model.settings import Settings
+from seep.partition.contract import Graph
+from seep.runtime.job import JobDirectory
+from tests.scenarios.oracles import until
+
+
+class Scheduler(HeldSlots):
+    """Its session is a number; what becomes of a worker is given."""
+
+    scheduler = "Toy"
+
+    def __init__(self, job: JobDirectory, start: Callable[[], Any], hold: Callable[[str], str]) -> None:
+        super().__init__(job)
+        self.begin, self.hold = start, hold
+        self.started = self.stopped = 0
+
+    def _start(self) -> Any:
+        self.started += 1
+        return self.begin()
+
+    def _hold(self, session: Any, worker: str) -> str:
+        return self.hold(worker)
+
+    def _stop(self, session: Any) -> None:
+        self.stopped += 1
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> JobDirectory:
+    return JobDirectory.create(tmp_path / "job", Graph({}, ()), Settings())
+
+
+@pytest.fixture
+def other() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that stands for a worker's."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        yield process
+        process.kill()
+
+
+def register(job: JobDirectory, worker: str, process: subprocess.Popen[bytes]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.getpid", lambda: process.pid)
+        job.register(worker, 1)
+
+
+def failing(error: Exception) -> Callable[[], Any]:
+    def start() -> Any:
+        raise error
+
+    return start
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "says"),
+    [
+        (Misuse("Toy is not installed"), Misuse, "Toy is not installed"),
+        (OSError("no room\nat all"), Retry, "Toy cannot be started: OSError: no room"),
+        (
+            RuntimeError("An error occurred while calling x.\n: java.Wrong: no such place\n\tat y"),
+            Retry,
+            "Toy cannot be started: java.Wrong: no such place",
+        ),
+    ],
+)
+def test_a_scheduler_that_cannot_be_started(
+    job: JobDirectory, error: Exception, kind: type[Exception], says: str
+) -> None:
+    slots = Scheduler(job, failing(error), lambda worker: "")
+    slots.want(2)
+    until(lambda: not slots.workers(), "the slots to end")
+    told = error_of(slots.problem())
+    assert (type(told), str(told)) == (kind, says)
+    assert slots.started == 1
+    slots.want(2)
+    assert slots.workers() == []
+
+
+def test_workers_that_cannot_start_are_a_problem_after_some(job: JobDirectory) -> None:
+    slots = Scheduler(job, lambda: 1, lambda worker: "ImportError: no module named 'elsewhere'")
+    for _ in range(3):
+        assert slots.problem() == ""
+        slots.want(1)
+        until(lambda: not slots.workers(), "the slot to end")
+    assert slots.problem().startswith("workers cannot be started: ImportError: no module named 'elsewhere'; see ")
+    slots.close()
+
+
+def test_one_that_fails_while_others_run_is_none(job: JobDirectory, other: subprocess.Popen[bytes]) -> None:
+    ending = threading.Event()
+
+    def hold(worker: str) -> str:
+        if not job.registered():
+            register(job, worker, other)
+            ending.wait(10)
+            return ""
+        return "OSError: an accident"
+
+    slots = Scheduler(job, lambda: 1, hold)
+    slots.want(1)
+    until(job.registered, "the first to run")
+    for _ in range(5):
+        slots.want(2)
+        until(lambda: len(slots.workers()) == 1, "the second to end")
+    assert slots.problem() == ""
+    ending.set()
+    slots.close()
+    assert other.wait(5) < 0
+
+
+def test_no_new_session_after_the_end(job: JobDirectory) -> None:
+    going = threading.Event()
+
+    def start() -> int:
+        going.wait(10)
+        return 1
+
+    slots = Scheduler(job, start, lambda worker: "")
+    slots.want(4)
+    until(lambda: slots.started, "the start")
+    closing = threading.Thread(target=slots.close)
+    closing.start()
+    going.set()
+    closing.join(30)
+    until(lambda: not slots.workers(), "the slots to end")
+    slots.want(4)
+    assert (slots.started, slots.stopped, slots.workers()) == (1, 1, [])
+
+
+def test_workers_of_an_earlier_driver_are_ended(job: JobDirectory, other: subprocess.Popen[bytes]) -> None:
+    register(job, "t1", other)
+    Scheduler(job, lambda: 1, lambda worker: "")
+    assert other.wait(5) == -signal.SIGKILL
+    assert job.registered() == {}

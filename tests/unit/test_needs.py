@@ -1,0 +1,106 @@
+"""What a scheduler lacks is said in one line, before anything of an earlier job is touched."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+import seep
+from seep.cli.main import main
+
+APP = """
+import seep
+flow = seep.Flow("kept")
+flow.source("rows", seep.MemorySource([{"a": 1}])).collect("out")
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of a job that ran before: what it kept must still be there afterwards."""
+    monkeypatch.setenv("SEEP_HOME", str(tmp_path))
+    (tmp_path / "kept" / "store").mkdir(parents=True)
+    return tmp_path
+
+
+def start(on: str, master: str | None = None) -> None:
+    flow = seep.Flow("kept")
+    flow.source("rows", seep.MemorySource([{"a": 1}])).collect("out")
+    seep.start(flow, on=on, master=master)
+
+
+def java(path: Path, version: str) -> Path:
+    program = path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2024-01-01' >&2\n")
+    program.chmod(0o755)
+    return path
+
+
+def closed_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("on", "module", "says"),
+    [
+        ("ray", "ray", r"^Ray is not installed: pip install seep\[ray\]$"),
+        ("spark", "pyspark", r"^Spark is not installed: pip install seep\[spark\]$"),
+    ],
+)
+def test_a_missing_package(home: Path, monkeypatch: pytest.MonkeyPatch, on: str, module: str, says: str) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(seep.Misuse, match=says):
+        start(on)
+    assert (home / "kept" / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("version", "says"),
+    [
+        ("", "^Spark needs Java 17: there is none; "),
+        ("11.0.2", "^Spark needs Java 17: .*/bin/java is of version 11.0.2; "),
+        ("1.8.0_402", "^Spark needs Java 17: .*/bin/java is of version 1.8.0; "),
+        ("?", "^Spark needs Java 17: .*/bin/java does not run; "),
+    ],
+)
+def test_java(home: Path, monkeypatch: pytest.MonkeyPatch, version: str, says: str) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(java(home, version) / "bin") if version else str(home))
+    with pytest.raises(seep.Misuse, match=says):
+        start("spark")
+    assert (home / "kept" / "store").exists()
+
+
+@pytest.mark.parametrize(("on", "form"), [("spark", "spark://127.0.0.1:{}"), ("ray", "127.0.0.1:{}")])
+def test_a_master_that_is_not_there(home: Path, monkeypatch: pytest.MonkeyPatch, on: str, form: str) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(java(home, "17.0.1")))
+    master = form.format(closed_port())
+    with pytest.raises(seep.Retry, match=f"{master} cannot be reached: .*refused"):
+        start(on, master)
+    assert (home / "kept" / "store").exists()
+
+
+@pytest.mark.parametrize(("on", "master"), [("sprak", None), ("local", "spark://127.0.0.1:7077")])
+def test_a_wrong_place_is_refused_before_anything_is_removed(home: Path, on: str, master: str | None) -> None:
+    with pytest.raises(seep.Misuse):
+        start(on, master)
+    assert (home / "kept" / "store").exists()
+
+
+def test_on_the_command_line(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(java(home, "17.0.1")))
+    (home / "app.py").write_text(APP)
+    call = ["seep", "run", str(home / "app.py"), "--on", "spark", "--master", f"spark://127.0.0.1:{closed_port()}"]
+    monkeypatch.setattr(sys, "argv", call)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr().err
+    assert ended.value.code == 3
+    assert said.startswith("seep: the Spark master spark://127.0.0.1:")
+    assert len(said.splitlines()) == 1
