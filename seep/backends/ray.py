@@ -16,6 +16,7 @@ from typing import Any
 
 from seep.backends.held import HeldSlots, run_slot
 from seep.backends.process import ENVIRONMENT
+from seep.errors import Retry
 from seep.runtime.job import JobDirectory
 
 OWN = {
@@ -44,6 +45,8 @@ class RayBackend(HeldSlots):
         return self._keeper.submit(self._init).result()
 
     def _init(self) -> Any:
+        # A slot that asks when Ray has just been let go of would start another one.
+        os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
         own = self._own() if self._address is None else {}
         import ray
 
@@ -81,6 +84,9 @@ class RayBackend(HeldSlots):
         slot = session.remote(**options)(Slot).remote()
         try:
             told: str = session.get(slot.run.remote(str(self._job.path), worker))
+        except SystemExit as gone:
+            # That is how Ray wakes those that wait for something when it is shut down.
+            raise Retry("Ray was let go of") from gone
         finally:
             with contextlib.suppress(Exception):  # Ray may be gone, and the actor with it
                 session.kill(slot)

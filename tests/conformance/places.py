@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -71,6 +72,14 @@ class RealPlace:
 
     def until_one_ends(self, crowd: set[str]) -> None:
         until(lambda: crowd - self.workers(), "a worker to be released")
+
+    def addresses(self) -> set[str]:
+        """Where this process and those it has started listen, as they stand in the system's tables."""
+        found = set()
+        for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found |= {c.laddr.ip for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN}
+        return found
 
     def given(self) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self.job.result()["counts"].to_pylist()

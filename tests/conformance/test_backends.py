@@ -134,6 +134,11 @@ def test_the_daemon_of_an_executor_is_killed(place: RealPlace) -> None:
     assert_chained(place.given(), place.rows_maximum)
 
 
+@over(BACKENDS[:-1])
+def test_it_listens_on_the_loopback_interface_only(place: RealPlace) -> None:
+    assert {address.removeprefix("::ffff:") for address in place.addresses()} <= {"127.0.0.1", "::1"}
+
+
 @over(BACKENDS)
 def test_it_ends_exact_and_leaves_nothing_running(place: Place) -> None:
     place.advance()
