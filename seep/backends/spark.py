@@ -78,6 +78,8 @@ def start_spark(master: str, job_path: Path) -> Any:
     if not os.environ.get("SPARK_HOME", "x"):
         del os.environ["SPARK_HOME"]
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    # Executors, and what an embedded cluster listens at besides, would take the address of the network.
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     conf = SparkConf().setMaster(master).setAppName("seep")
     for name, value in SETTINGS.items():

@@ -70,8 +70,13 @@ class RealPlace:
             self.seen[worker] = Process(card["process"], card["began"])
         return {worker for worker, process in self.seen.items() if process.alive()}
 
-    def until_one_ends(self, crowd: set[str]) -> None:
-        until(lambda: crowd - self.workers(), "a worker to be released")
+    def one_too_many(self) -> None:
+        """A worker more than the flow needs: it, or one that has been idle for longer, is to end."""
+        backend, before = self.job.host.backend, self.workers()
+        backend.want(len(backend.workers()) + 1)
+        until(lambda: self.workers() - before, "another one to run")
+        crowd = self.workers()
+        until(lambda: crowd - self.workers(), "one to be released")
 
     def addresses(self) -> set[str]:
         """Where this process and those it has started listen, as they stand in the system's tables."""
@@ -138,7 +143,9 @@ class SimulatedPlace:
     def workers(self) -> set[str]:
         return {node.name for node in self.world.live_workers()}
 
-    def until_one_ends(self, crowd: set[str]) -> None:
+    def one_too_many(self) -> None:
+        self.world.start_worker()
+        crowd = self.workers()
         self._until(lambda: crowd - self.workers())
 
     def given(self) -> list[dict[str, Any]]:
