@@ -10,7 +10,7 @@ BENCH ?= keyed-window
 DEMO_ON ?= spark
 COMPILE := uv pip compile pyproject.toml --python-version 3.11 --no-header --no-annotate --no-emit-index-url --quiet
 
-.PHONY: help setup java lint format type arch test sim mutants chaos docs bench demo requirements clean
+.PHONY: help setup java prometheus lint format type arch test sim mutants chaos docs bench demo requirements clean
 
 help:
 	@echo "make demo          a chain of supermarkets, scaled and killed while it sells (DEMO_ON=spark|local)"
@@ -31,6 +31,10 @@ $(STAMP): requirements/dev.txt pyproject.toml tools/setup
 java:
 	@tools/setup java
 
+# The same with Prometheus and the tests that scale by it.
+prometheus:
+	@tools/setup prometheus
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -48,6 +52,7 @@ arch: setup
 
 test: setup
 	@tools/setup java || [ "$(CI)" != true ]
+	@tools/setup prometheus || [ "$(CI)" != true ]
 	$(MAKE) lint
 	$(MAKE) type
 	$(MAKE) arch

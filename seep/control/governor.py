@@ -24,6 +24,9 @@ KEPT = 1000
 """Decisions remembered."""
 LITTLE_SECONDS = 0.5
 """Rows that wait for less have not piled up."""
+DIRECTIONS = ("out", "in", "none")
+HELD = ("metrics", "policy", "moving", "settling", "hot-key", "ineffective", "waiting", "backlog", "memory")
+"""Why something is held back: the first words of `Decision.held`."""
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,15 @@ from seep.running.audit import audit_of
 from seep.running.result import Result, collected
 from seep.running.savepoint import Savepoint, source_positions, whole
 from seep.running.state import check_operator, state_table
+from seep.runtime import controllernumbers
 from seep.runtime.api import ApiServer
 from seep.runtime.control import HostControl
 from seep.runtime.controller import FAILED, ControllerHost
 from seep.runtime.deadletters import NAME as LETTERS
+from seep.runtime.exporter import Exporter
 from seep.runtime.home import job_path
 from seep.runtime.job import JobDirectory
+from seep.runtime.numbers import Snapshot
 from seep.runtime.readers import PrometheusServer, Scraper
 from seep.runtime.slots import Backend
 from seep.runtime.watch import Watch
@@ -111,10 +114,11 @@ class Job:
         self.host = ControllerHost(directory, backend, workers)
         reader = PrometheusServer(prometheus, flow.name) if prometheus else Scraper(directory.targets)
         self.watch = Watch(self.host, reader)
-        self._control = HostControl(flow.name, self.host, self.watch)
+        self.exporter = Exporter(controllernumbers.FAMILIES, controllernumbers.HISTOGRAMS, self._numbers)
+        self._control = HostControl(flow.name, self.host, self.watch, self.exporter.serve())
+        self.api = ApiServer(directory.path, self)
         self.host.start()
         self.watch.start()
-        self.api = ApiServer(directory.path, self)
 
     # --- looking -------------------------------------------------------------------------------------------------
 
@@ -127,8 +131,13 @@ class Job:
         return self._control.explain(operator)
 
     def targets(self) -> list[dict[str, Any]]:
-        """Where the workers serve their metrics, as Prometheus' HTTP service discovery wants it."""
+        """Where the workers and the controller serve their metrics, for Prometheus' HTTP service discovery."""
         return self._control.targets()
+
+    def _numbers(self) -> Snapshot:
+        host, counts = self.host, self.watch.governor.counts
+        operators, view = list(host.machine.graph.nodes), host.view
+        return controllernumbers.snapshot(operators, view.journal, len(view.workers), host.changes, counts)
 
     @property
     def journal(self) -> Journal:
@@ -213,8 +222,7 @@ class Job:
         """Until the flow has ended; what it collected. Raises what made it fail."""
         if not self.host.wait(timeout_seconds):
             raise Retry(f"flow {self.name!r} is still running after {timeout_seconds} s")
-        self.watch.close()
-        self.api.close()
+        self._close_faces()
         if self.host.outcome == FAILED:
             raise error_of(self.host.report)
         return self.result()
@@ -228,8 +236,12 @@ class Job:
         if not self.host.outcome:
             self.stop()
             self.host.wait(PATIENCE_SECONDS)
+        self._close_faces()
+
+    def _close_faces(self) -> None:
         self.watch.close()
         self.api.close()
+        self.exporter.close()
 
     # --- one epoch -----------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ loopback. The routes are the command line's verbs; what they do is behind `JobCo
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import threading
@@ -20,6 +21,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from seep.errors import Misuse, Retry, SeepError
+from seep.runtime.home import api_port
 from seep.runtime.stores.files import Files
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -133,12 +135,20 @@ def _is_loopback(address: str) -> bool:
         return False
 
 
+def _listen(port: int) -> socket.socket:
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)
+        raise Misuse(f"SEEP_API_PORT={port}: {why}; each flow needs a port of its own") from error
+
+
 class ApiServer:
     """Serves in a thread until closed; writes where (`api`) and the token (`token`) into the job directory."""
 
     def __init__(self, job_path: Path, control: JobControl) -> None:
         token = secrets.token_urlsafe(32)
-        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._socket = _listen(api_port())
         self.address = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         files = Files(sync=False)
         files.replace(job_path / "token", [token.encode()])

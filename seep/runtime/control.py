@@ -18,10 +18,12 @@ from seep.runtime.watch import Watch
 class HostControl:
     """`JobControl`'s part that needs nothing but the controller's host."""
 
-    def __init__(self, flow: str, host: ControllerHost, watch: Watch) -> None:
+    def __init__(self, flow: str, host: ControllerHost, watch: Watch, metrics_port: int = 0) -> None:
+        """`metrics_port`: where the controller serves its own numbers; 0: nowhere."""
         self.flow = flow
         self.host = host
         self.watch = watch
+        self.metrics_port = metrics_port
 
     def status(self) -> dict[str, Any]:
         view = self.host.view
@@ -56,8 +58,10 @@ class HostControl:
 
     def targets(self) -> list[dict[str, Any]]:
         cards = self.host.job.registered()
-        addresses = [f"127.0.0.1:{card['metrics_port']}" for card in cards.values()]
-        return [{"targets": addresses, "labels": {"flow": self.flow}}]
+        ports = [card["metrics_port"] for card in cards.values()]
+        if self.metrics_port:
+            ports.append(self.metrics_port)
+        return [{"targets": [f"127.0.0.1:{port}" for port in ports], "labels": {"flow": self.flow}}]
 
     def explain(self, operator: str | None = None) -> dict[str, Any]:
         if operator is not None:

@@ -20,6 +20,7 @@ from seep.protocol.journal import Journal
 from seep.protocol.messages import Busy, Hello, Report, Status
 from seep.runtime.background import Background
 from seep.runtime.clock import now_ms
+from seep.runtime.controllernumbers import Changes
 from seep.runtime.job import JobDirectory
 from seep.runtime.slots import Backend
 
@@ -59,6 +60,7 @@ class ControllerHost:
         """With ``failed``: what happened."""
         self.rejected = 0
         self.view = View(Journal(), {}, (), ())
+        self.changes = Changes()
         self.ended = threading.Event()
         self._requests: deque[Request] = deque()
         self._wanted = 0
@@ -138,6 +140,7 @@ class ControllerHost:
             self._perform([WantWorkers(self._wanted)])
         if machine.journal.version and not self.view.journal.version:
             self.job.begin()
+        self.changes.look(machine.journal, now_ms())
         busy = {said.partition: said for said in machine.attendance.busy.values() if said.partition is not None}
         self.view = View(machine.journal, dict(machine.statuses), tuple(machine.heard), tuple(machine.decisions), busy)
         self._judge()

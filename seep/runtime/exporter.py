@@ -1,12 +1,13 @@
-"""A worker's numbers for Prometheus: taken from `statistics()` when they are asked for, stored nowhere twice.
+"""Numbers for Prometheus, of a worker or of the controller, served on a free loopback port.
 
-Served on a free loopback port, which the worker writes to the job directory. The loop hands over a whole new
-snapshot now and then (one assignment), so the serving thread never looks into a machine that is at work.
+A worker writes the port to the job directory. Its loop hands over a whole new snapshot now and then (one assignment),
+so the serving thread never looks into a machine that is at work. The controller's numbers are few and are taken when
+they are asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, start_http_server
@@ -18,7 +19,16 @@ from seep.runtime.numbers import FAMILIES, HISTOGRAMS, Family, Snapshot
 
 
 class Exporter(Collector):
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        families: Iterable[Family] = FAMILIES,
+        histograms: Container[str] = HISTOGRAMS,
+        take: Callable[[], Snapshot] | None = None,
+    ) -> None:
+        """`take` is asked with every scrape; without it, the latest `update` is served."""
+        self._families = families
+        self._histograms = histograms
+        self._take = take
         self._snapshot: Snapshot = {}
         self._server: Any = None
         self._thread: Any = None
@@ -40,9 +50,9 @@ class Exporter(Collector):
         self._snapshot = snapshot
 
     def collect(self) -> Iterable[Metric]:
-        snapshot = self._snapshot
-        for family in FAMILIES:
-            if family.name in HISTOGRAMS:
+        snapshot = self._take() if self._take is not None else self._snapshot
+        for family in self._families:
+            if family.name in self._histograms:
                 yield _histogram(family, snapshot.get(family.name, {}))
                 continue
             kind = CounterMetricFamily if family.counts else GaugeMetricFamily

@@ -1,10 +1,11 @@
-"""Where the directories of jobs are. Apart from `seep.runtime.job`, so that the command line finds them at once."""
+"""Where jobs are: directories, ports. Apart from `seep.runtime.job`, so that the command line finds them at once."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+from seep.errors import Misuse
 from seep.runtime.stores.files import escape
 
 
@@ -15,3 +16,11 @@ def jobs_home() -> Path:
 
 def job_path(flow: str) -> Path:
     return jobs_home() / escape(flow)
+
+
+def api_port() -> int:
+    """Where a job's API is to listen, for those who must know it beforehand; 0: on any free port."""
+    given = os.environ.get("SEEP_API_PORT", "0")
+    if not given.isdigit() or int(given) > 65_535:
+        raise Misuse(f"SEEP_API_PORT={given!r} is no port; give a number up to 65535")
+    return int(given)

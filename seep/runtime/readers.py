@@ -76,11 +76,13 @@ class PrometheusServer:
         query = f'{{__name__=~"{names}",flow="{self._flow}"}}[{window_seconds:.0f}s]'
         try:
             answer = self._client.get(f"{self._url}/api/v1/query", params={"query": query}).raise_for_status().json()
+            return dict(_matrix(answer))
         except httpx.TimeoutException as error:
             raise Unreadable(f"Prometheus at {self._url} has not answered for {TIMEOUT_SECONDS:.0f} s") from error
-        except (httpx.HTTPError, ValueError) as error:
-            raise Unreadable(f"Prometheus at {self._url}: {type(error).__name__}: {error}") from error
-        return dict(_matrix(answer))
+        except (httpx.HTTPError, ValueError, TypeError, LookupError, AttributeError) as error:
+            # Whatever answers there need not be a Prometheus: its words may be of any shape.
+            why = str(error).partition("\n")[0]
+            raise Unreadable(f"Prometheus at {self._url}: {type(error).__name__}: {why}") from error
 
     def close(self) -> None:
         self._client.close()

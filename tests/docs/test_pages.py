@@ -10,11 +10,13 @@ from types import ModuleType
 import cloudpickle
 import pytest
 
+from seep.control.governor import HELD
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 EXAMPLE = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
-NAMED_FILE = re.compile(r"`((?:seep|operators|demo|benchmarks|tests|docs|tools|requirements)/[\w./-]*)`")
+NAMED_FILE = re.compile(r"`((?:seep|operators|demo|benchmarks|tests|docs|tools|requirements|deploy)/[\w./-]*)`")
 FOREIGN = re.compile(r"/(?:tmp|work|home|root)/|://(?:localhost|\d)")
 
 
@@ -51,6 +53,11 @@ def test_files_named_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_no_machine_shows(page: Path) -> None:
     assert FOREIGN.search(page.read_text()) is None
+
+
+def test_every_reason_to_hold_a_wish_back_is_explained() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)` \|", (ROOT / "docs" / "guide" / "scaling.md").read_text(), re.MULTILINE)
+    assert rows == list(HELD)
 
 
 def test_requirements_name_no_host() -> None:

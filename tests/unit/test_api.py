@@ -21,6 +21,12 @@ class Control:
     def status(self) -> dict[str, Any]:
         return {"flow": "sales"}
 
+    def explain(self, operator: str | None = None) -> dict[str, Any]:
+        return {"flow": "sales", "operator": operator}
+
+    def targets(self) -> list[dict[str, Any]]:
+        return [{"targets": ["127.0.0.1:9"], "labels": {"flow": "sales"}}]
+
     def scale(self, operator: str, count: int) -> dict[str, Any]:
         if operator != "count":
             raise Misuse(f"no operator {operator!r}; there is: count")
@@ -62,6 +68,8 @@ def client(server: ApiServer, tmp_path: Path) -> Iterator[httpx.Client]:
 
 def test_every_route(client: httpx.Client) -> None:
     assert client.get("/status").json() == {"flow": "sales"}
+    assert client.get("/explain", params={"operator": "count"}).json() == {"flow": "sales", "operator": "count"}
+    assert client.get("/targets").json() == [{"targets": ["127.0.0.1:9"], "labels": {"flow": "sales"}}]
     assert client.post("/scale", json={"operator": "count", "count": 3}).json() == {"operator": "count", "count": 3}
     assert client.post("/rebalance", json={"operator": "count"}).json() == {"operator": "count", "rebalanced": True}
     assert client.post("/kill", json={"operator": "count", "index": 0}).json() == {"worker": "w1"}
@@ -82,3 +90,11 @@ def test_strangers_are_refused(client: httpx.Client, server: ApiServer) -> None:
     assert client.get("/status", headers={"Host": "evil.example"}).status_code == 403
     assert client.get("/status", headers={"Origin": "http://evil.example"}).status_code == 403
     assert client.get("/status", headers={"Origin": "http://127.0.0.1:9999"}).status_code == 200
+
+
+def test_a_port_that_is_known_beforehand(server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = server.address.rpartition(":")[2]
+    for given, said in ((taken, "Address already in use; each flow needs"), ("many", "'many' is no port")):
+        monkeypatch.setenv("SEEP_API_PORT", given)
+        with pytest.raises(Misuse, match=f"SEEP_API_PORT=.*{said}"):
+            ApiServer(tmp_path / "other", Control())

@@ -1,0 +1,167 @@
+"""Scaling by a real Prometheus server: it finds the workers itself; when it is slow or gone, nothing is decided."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import count, islice
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import seep
+from seep.connectors.generator import BLOCK_ROWS, SPLITS
+from seep.running.job import Job
+from tests.scenarios.conftest import Start
+from tests.scenarios.oracles import KEYS, advance, number, until
+from tests.scenarios.test_elastic import Slow
+
+RATE = 450
+"""One partition can just take that, which is more than it should have to."""
+OUT = {"key": str, "count": int, "sum": int}
+CONFIG = """
+global: {{scrape_interval: 1s, scrape_timeout: 1s}}
+scrape_configs:
+  - job_name: seep
+    http_sd_configs:
+      - url: {api}/targets
+        refresh_interval: 1s
+        authorization: {{type: Bearer, credentials_file: {token}}}
+"""
+
+
+class Prometheus:
+    """A server of this test alone."""
+
+    def __init__(self, path: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._path = path
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, job: Job) -> None:
+        config = self._path / "prometheus.yml"
+        config.write_text(CONFIG.format(api=job.api.address, token=job.directory.path / "token"))
+        options = {
+            "config.file": config,
+            "storage.tsdb.path": self._path / "metrics",
+            "web.listen-address": f"127.0.0.1:{self.port}",
+            "scrape.discovery-reload-interval": "1s",
+        }
+        with (self._path / "prometheus.log").open("wb") as log:
+            command = ["prometheus", *(f"--{name}={value}" for name, value in options.items())]
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def signal(self, number: int) -> None:
+        if self._process is not None:
+            os.kill(self._process.pid, number)
+
+    def value(self, query: str) -> float | None:
+        result = httpx.get(f"{self.url}/api/v1/query", params={"query": query}).json()["data"]["result"]
+        return float(result[0]["value"][1]) if result else None
+
+    def end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+@pytest.fixture
+def prometheus(tmp_path: Path) -> Iterator[Prometheus]:
+    server = Prometheus(tmp_path)
+    yield server
+    server.end()
+
+
+def decisions(job: Job) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = job.explain("work")["decisions"]
+    return found
+
+
+def held(job: Job) -> str:
+    return str(decisions(job)[-1]["held"]) if decisions(job) else ""
+
+
+def done(job: Job) -> int:
+    return sum(made["done"] for made in decisions(job))
+
+
+def counted(job: Job) -> float:
+    """Looks without metrics, by the controller's own numbers."""
+    for target in job.targets()[0]["targets"]:
+        try:
+            text = httpx.get(f"http://{target}/metrics").text
+        except httpx.HTTPError:
+            continue  # a worker that is no longer needed
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name == "seep_controller_held_total" and sample.labels["reason"] == "metrics":
+                    return sample.value
+    raise AssertionError("the controller is not among the targets")
+
+
+def assert_nothing_happens(job: Job, why: str) -> None:
+    """No decision, for this reason; the flow goes on, and it is counted."""
+    until(lambda: held(job).startswith(why), why)
+    assert "\n" not in held(job)
+    changes, looks = done(job), counted(job)
+    advance(job, 20, "worked")
+    until(lambda: counted(job) >= looks + 2, "two more looks")
+    assert done(job) == changes
+    assert held(job).startswith(why)
+
+
+def assert_each_once(rows: list[dict[str, Any]]) -> None:
+    """Wherever the flow was stopped: of every split the numbers up to some point, each once, in order for each key."""
+    sums: dict[str, list[int]] = defaultdict(lambda: [0])
+    splits: dict[int, list[int]] = defaultdict(list)
+    for row in rows:
+        before = sums[row["key"]]
+        assert row["count"] == len(before)
+        n = row["sum"] - before[-1]
+        assert number(n)["key"] == row["key"]
+        before.append(row["sum"])
+        splits[n // BLOCK_ROWS % SPLITS].append(n)
+    assert (len(sums), len(splits)) == (KEYS, SPLITS)
+    for split, numbers in splits.items():
+        dealt = (block * BLOCK_ROWS + i for block in count(split, SPLITS) for i in range(BLOCK_ROWS))
+        assert sorted(numbers) == list(islice(dealt, len(numbers)))
+        for key in sums:
+            of_key = [n for n in numbers if number(n)["key"] == key]
+            assert of_key == sorted(of_key)
+
+
+@pytest.mark.server
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="no Prometheus")
+@pytest.mark.timeout(120)
+def test_a_flow_is_scaled_by_prometheus_and_runs_on_without_it(begin: Start, prometheus: Prometheus) -> None:
+    flow = seep.Flow("observed", epoch="50ms", checkpoint="500ms")
+    worked = flow.source("numbers", seep.GeneratorSource(number, rate=RATE)).key_by("key").apply(Slow(), out=OUT)
+    worked.named("work").scale(start=1, max=6, policy="rate").collect("worked")
+    job = begin(flow, workers=2, prometheus=prometheus.url)
+    until(lambda: "ConnectError" in held(job), "the first look")
+    prometheus.start(job)
+    until(lambda: done(job), "a decision by its numbers", 60.0)
+    made = next(one for one in decisions(job) if one["done"])
+    assert made["before"] == 1, made
+    until(lambda: len(job.journal.live("work")) == made["after"] and not job.journal.replaces, "the growth")
+    seen = 'seep_controller_partitions{flow="observed",operator="work"}'
+    until(lambda: prometheus.value(seen) == made["after"], "the controller's own numbers")
+
+    prometheus.signal(signal.SIGSTOP)
+    assert_nothing_happens(job, f"metrics: Prometheus at {prometheus.url} has not answered for 1 s")
+    prometheus.end()
+    assert_nothing_happens(job, f"metrics: Prometheus at {prometheus.url}: ConnectError")
+    assert len(job.journal.live("work")) >= made["after"]
+    job.stop(drain=True)
+    assert_each_once(job.wait(60.0)["worked"].to_pylist())
