@@ -14,6 +14,7 @@ import signal
 import threading
 import time
 import traceback
+from abc import ABC, abstractmethod
 from typing import Any
 
 from seep.backends.process import Process, end_workers
@@ -25,7 +26,7 @@ STILLBORN = 3
 """So many workers in a row may fail before they run, while no other one runs."""
 
 
-class HeldSlots:
+class HeldSlots(ABC):
     """`seep.runtime.slots.Backend`, for a scheduler that is started with the first slot."""
 
     scheduler = ""
@@ -48,17 +49,17 @@ class HeldSlots:
         """By the worker that failed last."""
         end_workers(job)
 
+    @abstractmethod
     def _start(self) -> Any:
         """Connect to the scheduler, or start one."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _hold(self, session: Any, worker: str) -> str:
         """Run a worker (`run_slot`) and wait for its end; gives back what that gave."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _stop(self, session: Any) -> None:
         """Let go of the scheduler; end one that was started here."""
-        raise NotImplementedError
 
     def want(self, count: int) -> None:
         with self._lock:

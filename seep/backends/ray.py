@@ -6,6 +6,7 @@ A Ray of our own listens on the loopback interface only, reports to nobody and k
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import sys
@@ -55,7 +56,7 @@ class RayBackend(HeldSlots):
             ray.init(
                 address=self._address or "local",
                 log_to_driver=False,
-                logging_level="error",
+                logging_level=logging.ERROR,
                 configure_logging=False,
                 runtime_env={"env_vars": {**ENVIRONMENT, "PYTHONPATH": path}},
                 **own,
