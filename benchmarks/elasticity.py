@@ -15,7 +15,7 @@ import numpy as np
 
 import seep
 from benchmarks.arrivals import Tail, epochs_of, read_file
-from benchmarks.drive import scratch
+from benchmarks.drive import last_cuts, scratch
 from benchmarks.outcome import Options, Outcome, Tell
 from benchmarks.sleepers import Stepped, flow_of, verdict
 from seep.connectors.generator import BLOCK_ROWS, SPLITS
@@ -79,9 +79,9 @@ def _until_begun(job: Job) -> float:
     """When the source gave its first row, on the wall clock."""
     deadline = time.monotonic() + 120.0
     while True:
-        parts = job.status()["operators"]["rows"]
-        if any(part["statistics"].get("rows_out", 0) > 0 for part in parts):
-            return time.time()
+        begun = [known[1][1] for cut in last_cuts(job) for known in cut["splits"].values() if known[1] is not None]
+        if begun:
+            return float(min(begun)) / 1000
         if time.monotonic() > deadline:
             raise seep.Retry("elasticity: the flow has not begun within 120 s")
         time.sleep(0.01)

@@ -124,6 +124,10 @@ class Governor:
             made += [self._decide(name, wishes[name], seen, journal) for name in names if name in wishes]
         return self._keep(made)
 
+    def fail(self, at: float, why: str) -> None:
+        """There was no look at all; who asks is told."""
+        self._keep([Decision(at, "", 0, 0, "no decision", why)])
+
     def _due(self, number: int, policy: Policy, at: float) -> bool:
         """A policy may want to be asked less often than there are looks."""
         every = float(getattr(policy, "every_seconds", 0.0))
@@ -219,6 +223,8 @@ class Governor:
     def _held_growing(self, name: str, one: Seen, seen: Observed, journal: Journal) -> str:
         at, lag = seen.at, max((s.lag_seconds for s in seen.operators.values()), default=0.0)
         held = self._held_both(name, at, journal)
+        if not held and lag < self.guards.backlog_seconds and any(s.rising for s in seen.operators.values()):
+            held = "rising: more rows come from second to second"
         if not held and lag < LITTLE_SECONDS and self._turned(name, at, "out"):
             held = f"waiting: it has shrunk in the last {self.guards.turn_seconds:.0f} s, and nothing piles up"
         alone = one.hot_share * one.busiest

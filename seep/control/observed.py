@@ -22,6 +22,8 @@ STATE_BYTES, HOT_SHARE, LATENCY = "seep_state_bytes", "seep_hot_key_share", "see
 NEEDED = (ROWS_IN, ROWS_OUT, BUSY, ARRIVED, LAG_ROWS, LAG_SECONDS, STATE_BYTES, HOT_SHARE, LATENCY)
 """The families that decisions are made from."""
 
+JUMP, AGREE = 1.3, 0.15
+"""So many times the mean of the window is a jump; two rates that differ by less agree."""
 LEAST_SAMPLES = 3
 """Of each series in a window; fewer say nothing about a rate."""
 
@@ -52,7 +54,9 @@ class Seen:
     sent: Mapping[str, float] = field(default_factory=dict)
     """Rows put on the edges to each operator that reads them."""
     arrival: float = 0.0
-    """Of a source: rows that came, whether or not they were read."""
+    """Of a source: rows that came, whether or not they were read; after a jump, those of the last moment."""
+    rising: bool = False
+    """There is a jump, and nobody knows yet where it ends."""
     lag_rows: float = 0.0
     lag_seconds: float = 0.0
     state_bytes: float = 0.0
@@ -120,7 +124,7 @@ def _by_place(samples: Samples) -> dict[tuple[str, str], Piece]:
         told = (*place, series.name, series.detail)
         if points[-1][0] >= newest.get(told, points[-1][0]):
             newest[told] = points[-1][0]
-            found.setdefault(place, {})[(series.name, series.detail)] = points
+            found.setdefault(place, {})[(series.name, series.detail)] = list(points)
     return found
 
 
@@ -138,13 +142,15 @@ def _seen(name: str, kind: str, pieces: Sequence[Piece], targets: Mapping[str, s
         for (family, edge), points in piece.items():
             if family == ROWS_OUT and edge in targets:
                 sent[targets[edge]] = sent.get(targets[edge], 0.0) + _rate(points)
+    arrival, rising = _arrival([points for piece in pieces for (n, _), points in piece.items() if n == ARRIVED])
     return Seen(
         name,
         kind,
         tuple(sum(_rates(piece, ROWS_IN)) for piece in pieces),
         tuple(min(1.0, sum(_rates(piece, BUSY))) for piece in pieces),
         sent,
-        arrival=sum(sum(_rates(piece, ARRIVED)) for piece in pieces),
+        arrival=arrival,
+        rising=rising,
         lag_rows=sum(_latest(pieces, LAG_ROWS)),
         lag_seconds=max(_latest(pieces, LAG_SECONDS), default=0.0),
         state_bytes=sum(_latest(pieces, STATE_BYTES)),
@@ -153,13 +159,24 @@ def _seen(name: str, kind: str, pieces: Sequence[Piece], targets: Mapping[str, s
     )
 
 
+def _arrival(counters: Sequence[Sequence[tuple[float, float]]]) -> tuple[float, bool]:
+    """Rows a second, and whether they are about to be more. A window that a jump lies in says too little of what comes:
+    once two moments one after the other agree, they count alone."""
+    mean = sum(map(_rate, counters))
+    last = sum(_rate(points[-2:]) for points in counters)
+    before = sum(_rate(points[-3:-1]) for points in counters)
+    if last <= JUMP * mean:
+        return mean, False
+    return (last, False) if abs(last - before) <= AGREE * last else (mean, True)
+
+
 def _rates(piece: Piece, family: str) -> Iterable[float]:
     return (_rate(points) for (name, _), points in piece.items() if name == family)
 
 
 def _rate(points: Sequence[tuple[float, float]]) -> float:
     """By the second between the first and the last sample. A counter that fell was started anew."""
-    seconds = points[-1][0] - points[0][0]
+    seconds = points[-1][0] - points[0][0] if points else 0.0
     if seconds <= 0:
         return 0.0
     risen = sum(max(0.0, later[1] - earlier[1]) for earlier, later in pairwise(points))

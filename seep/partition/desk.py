@@ -49,6 +49,8 @@ class Desk:
         """Set by a host with a disk: the same batch, no longer in memory."""
         self.clock: Callable[[], float] = lambda: 0.0
         """Set by a host that measures: ms that pass while the machine is at work."""
+        self.more = False
+        """A partition has stopped in the middle of its work: it goes on with the next tick, which should come soon."""
         self.lost = False
         """The store no longer has what was written to it: the flow must stop."""
         self.counts: dict[str, int] = {}

@@ -35,6 +35,9 @@ from seep.protocol.messages import (
 )
 from seep.state.checkpoint import Checkpoint
 
+BREATH_MS = 20.0
+"""Of taking one epoch after the other."""
+
 
 class OperatorPartition:
     def __init__(self, desk: Desk, entry: Entry, graph: Graph) -> None:
@@ -202,8 +205,10 @@ class OperatorPartition:
     # --- taking --------------------------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Take every epoch that is complete, as far as our life, a merge's checkpoint and credit allow."""
+        """Take every epoch that is complete, as far as our life, a merge's checkpoint and credit allow; after a while
+        let the worker breathe, for whom messages wait."""
         inputs, last = self.inputs, self.entry.last
+        began_ms = self.desk.clock()
         while self._may_take() and self.epoch < last:
             bound, upcoming = inputs.bound(), inputs.next_epoch()
             stop = min(last, self._fixed_epoch())
@@ -213,6 +218,9 @@ class OperatorPartition:
             if upcoming == FOREVER or upcoming > bound or upcoming > last or self.outputs.blocked:
                 break
             self._take(upcoming)
+            if self.desk.clock() - began_ms > BREATH_MS:
+                self.desk.more = True
+                break
         if self.epoch > self.credited:
             self.credited = self.epoch
             inputs.watermark = min(self.moment.watermark, self.outputs.watermark)

@@ -114,7 +114,7 @@ class Job:
         self.host = ControllerHost(directory, backend, workers)
         reader = PrometheusServer(prometheus, flow.name) if prometheus else Scraper(directory.targets)
         self.watch = Watch(self.host, reader)
-        self.exporter = Exporter(controllernumbers.FAMILIES, controllernumbers.HISTOGRAMS, self._numbers)
+        self.exporter = Exporter(self._numbers, controllernumbers.FAMILIES, controllernumbers.HISTOGRAMS)
         self._control = HostControl(flow.name, self.host, self.watch, self.exporter.serve())
         self.api = ApiServer(directory.path, self)
         self.host.start()

@@ -1,12 +1,13 @@
 """Numbers for Prometheus, of a worker or of the controller, served on a free loopback port.
 
-A worker writes the port to the job directory. Its loop hands over a whole new snapshot now and then (one assignment),
-so the serving thread never looks into a machine that is at work. The controller's numbers are few and are taken when
-they are asked for.
+A worker writes the port to the job directory. Its loop is asked for a whole new snapshot with each scrape (`Asked`), so
+the serving thread never looks into a machine that is at work, and a rate between two scrapes is one between two
+measurements. The controller's numbers are few and are taken when they are asked for.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
@@ -17,19 +18,44 @@ from prometheus_client.registry import Collector
 from seep.partition.histogram import Histogram
 from seep.runtime.numbers import FAMILIES, HISTOGRAMS, Family, Snapshot
 
+PATIENCE_SECONDS = 0.2
+
+
+class Asked:
+    """What a loop has measured, handed over between two threads."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        """`wake` makes the loop look whether somebody asks."""
+        self.wanted = False
+        self._wake = wake
+        self._given = threading.Event()
+        self._snapshot: Snapshot = {}
+
+    def give(self, snapshot: Snapshot) -> None:
+        """The loop's part."""
+        self._snapshot, self.wanted = snapshot, False
+        self._given.set()
+
+    def take(self) -> Snapshot:
+        """The other's: what is measured now, or was before if the loop is inside a long piece of work."""
+        self._given.clear()
+        self.wanted = True
+        self._wake()
+        self._given.wait(PATIENCE_SECONDS)
+        return self._snapshot
+
 
 class Exporter(Collector):
     def __init__(
         self,
+        take: Callable[[], Snapshot],
         families: Iterable[Family] = FAMILIES,
         histograms: Container[str] = HISTOGRAMS,
-        take: Callable[[], Snapshot] | None = None,
     ) -> None:
-        """`take` is asked with every scrape; without it, the latest `update` is served."""
+        """`take` is asked with every scrape."""
+        self._take = take
         self._families = families
         self._histograms = histograms
-        self._take = take
-        self._snapshot: Snapshot = {}
         self._server: Any = None
         self._thread: Any = None
 
@@ -46,11 +72,8 @@ class Exporter(Collector):
             self._server.server_close()
             self._thread.join()
 
-    def update(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-
     def collect(self) -> Iterable[Metric]:
-        snapshot = self._take() if self._take is not None else self._snapshot
+        snapshot = self._take()
         for family in self._families:
             if family.name in self._histograms:
                 yield _histogram(family, snapshot.get(family.name, {}))

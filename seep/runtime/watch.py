@@ -50,9 +50,16 @@ class Watch:
 
     def _run(self) -> None:
         while not self._stopped.wait(EVERY_SECONDS) and not self.host.ended.is_set():
-            for decision in self.governor.look(self._observed(time.time), self.host.view.journal):
-                if decision.changes:
-                    self.host.request(ScaleTo(decision.operator, decision.after))
+            try:
+                self._look()
+            except Exception as error:
+                # A defect of ours: the flow goes on as it is, and `seep explain` shows why nothing is scaled any more.
+                self.governor.fail(time.time(), f"defect: {type(error).__name__}: {error}")
+
+    def _look(self) -> None:
+        for decision in self.governor.look(self._observed(time.time), self.host.view.journal):
+            if decision.changes:
+                self.host.request(ScaleTo(decision.operator, decision.after))
 
     def _observed(self, clock: Callable[[], float]) -> Observed:
         try:

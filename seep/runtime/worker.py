@@ -28,7 +28,7 @@ from seep.runtime.arrivals import Arrival, Arrivals
 from seep.runtime.background import Background
 from seep.runtime.clock import now_ms, wall_ms
 from seep.runtime.deadletters import DeadLetters
-from seep.runtime.exporter import Exporter
+from seep.runtime.exporter import Asked, Exporter
 from seep.runtime.heartbeat import Heartbeat
 from seep.runtime.job import JobDirectory
 from seep.runtime.numbers import Snapshot, snapshot
@@ -38,7 +38,8 @@ from seep.runtime.timekeeper import Timekeeper
 TICK_MS = 10.0
 IDLE_TICK_MS = 50.0
 """Of a warm worker that runs no partition yet."""
-SNAPSHOT_MS = 500.0
+COLLECT_MS = 500.0
+"""Between two looks for dead letters."""
 ORPHAN_MS = 30_000.0
 """Without a controller for this long, a worker ends itself."""
 AWAY_MS = 1_000.0
@@ -57,7 +58,8 @@ class WorkerHost:
         self.store = job.store()
         self.transport = job.transport(worker)
         self.background = Background(self.store, self.transport.wake)
-        self.exporter = Exporter()
+        self.asked = Asked(self.transport.wake)
+        self.exporter = Exporter(self.asked.take)
         self.letters = DeadLetters(job.path)
         self.time = Timekeeper()
         self.arrivals: dict[PartitionId, Arrivals] = {}
@@ -69,7 +71,7 @@ class WorkerHost:
         self.rejected = 0
         """Messages that were none."""
         self._ticked_ms = 0.0
-        self._snapshot_ms = 0.0
+        self._collected_ms = 0.0
         self._controller_ms = self._looked_ms = now_ms()
 
     def run(self) -> None:
@@ -110,7 +112,8 @@ class WorkerHost:
             self._perform(self.machine.handle(answer, now_ms()))
         at_work = False
         tick_ms = self._tick_ms()
-        if now_ms() - self._ticked_ms >= tick_ms:
+        if self.machine.desk.more or now_ms() - self._ticked_ms >= tick_ms:
+            self.machine.desk.more = False
             self._ticked_ms = now_ms()
             effects = self.machine.tick(self._ticked_ms, wall_ms())
             at_work = bool(effects)
@@ -118,7 +121,7 @@ class WorkerHost:
         self._look_around(now_ms())
         if arrived or at_work:
             self.busy_ms += now_ms() - began_ms
-        return max(0.0, self._ticked_ms + tick_ms - now_ms())
+        return 0.0 if self.machine.desk.more else max(0.0, self._ticked_ms + tick_ms - now_ms())
 
     def _tick_ms(self) -> float:
         """Sources cut by the clock; everything else waits for messages, or can wait."""
@@ -151,10 +154,11 @@ class WorkerHost:
         elif at_ms - self._controller_ms > ORPHAN_MS:
             print(f"{self.worker}: no controller for {ORPHAN_MS / 1000:.0f} s, stopping", file=sys.stderr)
             self.stopping = True
-        if at_ms - self._snapshot_ms > SNAPSHOT_MS:
-            self._snapshot_ms = at_ms
+        if self.asked.wanted:
+            self.asked.give(self._numbers())
+        if at_ms - self._collected_ms > COLLECT_MS:
+            self._collected_ms = at_ms
             self.letters.collect(self.machine.partitions.values())
-            self.exporter.update(self._numbers())
 
     def _note_recoveries(self, before: Journal) -> None:
         for who, partition in self.machine.partitions.items():

@@ -76,7 +76,7 @@ def test_every_reason_of_the_governor_is_known() -> None:
 
 
 def test_all_is_served_from_the_start() -> None:
-    exporter = Exporter(FAMILIES, HISTOGRAMS, lambda: snapshot(["work"], placed(), 2, Changes(), {"metrics": 3}))
+    exporter = Exporter(lambda: snapshot(["work"], placed(), 2, Changes(), {"metrics": 3}), FAMILIES, HISTOGRAMS)
     port = exporter.serve()
     try:
         text = httpx.get(f"http://127.0.0.1:{port}/metrics").text

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from seep.control.governor import Decision, Governor, Guards
-from seep.control.observed import BUSY, LATENCY, ROWS_IN, ROWS_OUT, Observed, Seen, Series, observe
+from seep.control.observed import ARRIVED, BUSY, LATENCY, ROWS_IN, ROWS_OUT, Observed, Seen, Series, observe
 from seep.control.policies import Efficiency, Latency, Rate, Threshold, Wish, policy_of, walk
 from seep.errors import Misuse
 from seep.model.ids import EVERYTHING, FOREVER, Generation, PartitionId
@@ -277,6 +277,29 @@ def test_of_two_workers_the_one_heard_last_counts() -> None:
     samples = samples_of()
     samples[series(ROWS_IN, "work", worker="dead")] = [(-2.0, 0.0), (-1.0, 9e9), (0.0, 9e9)]
     assert observe(graph(), journal(), samples, 2.0, 3.0).operators["work"].rows == (100.0,)
+
+
+@pytest.mark.parametrize(
+    ("counted", "arrival", "rising"),
+    [
+        ((0, 100, 200, 300, 400), 100.0, False),
+        ((0, 100, 200, 300, 500), 125.0, True),
+        ((0, 100, 200, 500, 800), 300.0, False),
+        ((0, 100, 200, 400, 700), 175.0, True),
+        ((0, 300, 600, 700, 800), 200.0, False),
+    ],
+)
+def test_a_jump_counts_once_two_moments_agree(counted: tuple[int, ...], arrival: float, rising: bool) -> None:
+    times = [float(t) for t in range(len(counted))]
+    samples = {key: [(t, 0.5 * t) for t in times] for key in samples_of()}
+    samples[series(ARRIVED, "in")] = [(t, float(c)) for t, c in zip(times, counted, strict=True)]
+    source = observe(graph(), journal(), samples, 4.0, 3.0).operators["in"]
+    assert (source.arrival, source.rising) == (arrival, rising)
+
+
+def test_who_knows_not_where_it_ends_waits() -> None:
+    assert one(governed(3).look(flowing(900, 1_000, 1, rising=True), journal())).held.startswith("rising")
+    assert one(governed(3).look(flowing(900, 1_000, 1, rising=True, lag_seconds=9.0), journal())).changes
 
 
 def test_the_slowest_hundredth() -> None:
