@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import seep
 
-LINES_PER_SECOND = 400
+LINES_PER_SECOND = 250
 SLEEP_SECONDS = 0.001
 OUTPUT = Path(os.environ.get("SEEP_HOME", ".seep")).absolute() / "output"
 LINES = ("to be or not to be", "that is the question", "whether it is nobler in the mind to suffer")
@@ -20,7 +20,7 @@ class Word(NamedTuple):
 
 
 class Count(seep.Operator):
-    """Counts words, and sleeps over each: two partitions are not enough for them."""
+    """Counts words, and sleeps over each: two partitions can just take what comes, so there will be three."""
 
     count = seep.ValueState(int, default=0)
 

@@ -17,6 +17,8 @@ case "$role" in
             --cores "${WORKER_CORES:-2}" --memory "${WORKER_MEMORY:-2g}" --work-dir /tmp/work "$@" "spark://$host:7077"
         ;;
     flow)
+        # After a restart of the container it goes on from its durable state: a fresh start would forget all of it.
+        ! compgen -G "${SEEP_HOME:-.seep}/*/store/journal" >/dev/null || set -- "$@" --resume
         exec "$here/spark-submit.sh" "$@"
         ;;
     executor)

@@ -125,18 +125,25 @@ def test_scripts_can_be_read(script: Path) -> None:
     assert os.access(script, os.X_OK)
 
 
-def test_what_is_submitted() -> None:
+def submitted(*command: str | Path, **environment: str) -> str:
     """With a stand-in for spark-submit that says what it was given."""
-    environment = {"SPARK_SUBMIT": "echo", "MASTER": "spark://m:7077", "SPARK_OPTIONS": "--conf a=b", "SPARK_HOME": ""}
-    done = subprocess.run(
-        [DEPLOY / "spark-submit.sh", "app.py", "--workers", "4"],
-        env={**os.environ, **environment, "PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    given = f"--master spark://m:7077 --name seep --conf a=b {DEPLOY}/driver.py run app.py --on spark"
-    assert done.stdout.strip() == f"{given} --master spark://m:7077 --workers 4"
+    python = {"PYTHON": sys.executable, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    settings = {"SPARK_SUBMIT": "echo", "MASTER": "spark://m:7077", "SPARK_HOME": "", **python, **environment}
+    done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_what_is_submitted() -> None:
+    given = submitted(DEPLOY / "spark-submit.sh", "app.py", "--workers", "4", SPARK_OPTIONS="--conf a=b")
+    before = f"--master spark://m:7077 --name seep --conf a=b {DEPLOY}/driver.py run app.py --on spark"
+    assert given == f"{before} --master spark://m:7077 --workers 4"
+
+
+def test_a_container_that_is_started_again_resumes(tmp_path: Path) -> None:
+    entry = (DEPLOY / "entrypoint.sh", "flow", "app.py")
+    assert submitted(*entry, SEEP_HOME=str(tmp_path)).endswith("--master spark://m:7077")
+    (tmp_path / "words" / "store" / "journal").mkdir(parents=True)
+    assert submitted(*entry, SEEP_HOME=str(tmp_path)).endswith("--master spark://m:7077 --resume")
 
 
 # --- with Prometheus' own tool -----------------------------------------------------------------------------------
