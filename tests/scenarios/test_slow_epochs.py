@@ -15,6 +15,8 @@ from seep.model.batch import Batch
 from seep.model.epoch import Moment
 from seep.model.ids import PartitionId
 from seep.runtime.control import HostControl
+from seep.runtime.readers import Scraper
+from seep.runtime.watch import Watch
 from tests.scenarios.oracles import process_of, send_signal
 from tests.scenarios.toy import Count, Job
 
@@ -59,7 +61,9 @@ def test_a_worker_that_computes_for_long_is_waited_for(start: Callable[[], Job])
     job.until(lambda: COUNT in job.host.view.journal.entries and job.epoch("count") > 0)
     generation = job.host.view.journal.entries[COUNT].generation
     job.until(lambda: COUNT in job.host.view.busy and job.host.view.busy[COUNT].busy_ms > 1_500)
-    lines = _status_lines(HostControl("slow", job.host).status())
+    watch = Watch(job.host, Scraper(dict))
+    lines = _status_lines(HostControl("slow", job.host, watch).status())
+    watch.close()
     assert next(line for line in lines if "count/0" in line).endswith("busy with one epoch for 2 s")
     assert job.host.wait(30)
     assert (job.host.outcome, job.host.report) == ("finished", "")
