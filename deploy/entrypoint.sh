@@ -14,7 +14,7 @@ case "$role" in
         ;;
     worker)
         exec "$spark/bin/spark-class" org.apache.spark.deploy.worker.Worker --host "$host" \
-            --cores "${WORKER_CORES:-2}" --memory "${WORKER_MEMORY:-2g}" --work-dir /tmp/work "$@" "spark://$host:7077"
+            --cores "${WORKER_CORES:-2}" --memory "${WORKER_MEMORY:-2g}" "$@" "spark://$host:7077"
         ;;
     flow)
         # After a restart of the container it goes on from its durable state: a fresh start would forget all of it.
