@@ -25,7 +25,19 @@ KEPT = 1000
 LITTLE_SECONDS = 0.5
 """Rows that wait for less have not piled up."""
 DIRECTIONS = ("out", "in", "none")
-HELD = ("metrics", "policy", "moving", "settling", "hot-key", "ineffective", "waiting", "backlog", "memory")
+HELD = (
+    "metrics",
+    "policy",
+    "moving",
+    "settling",
+    "rising",
+    "hot-key",
+    "ineffective",
+    "waiting",
+    "backlog",
+    "memory",
+    "defect",
+)
 """Why something is held back: the first words of `Decision.held`."""
 
 
@@ -124,9 +136,10 @@ class Governor:
             made += [self._decide(name, wishes[name], seen, journal) for name in names if name in wishes]
         return self._keep(made)
 
-    def fail(self, at: float, why: str) -> None:
+    def fail(self, at: float, error: Exception) -> None:
         """There was no look at all; who asks is told."""
-        self._keep([Decision(at, "", 0, 0, "no decision", why)])
+        held = f"defect: {type(error).__name__}: {error}"
+        self._keep([Decision(at, "", 0, 0, "no decision", held)])
 
     def _due(self, number: int, policy: Policy, at: float) -> bool:
         """A policy may want to be asked less often than there are looks."""

@@ -54,7 +54,7 @@ class Watch:
                 self._look()
             except Exception as error:
                 # A defect of ours: the flow goes on as it is, and `seep explain` shows why nothing is scaled any more.
-                self.governor.fail(time.time(), f"defect: {type(error).__name__}: {error}")
+                self.governor.fail(time.time(), error)
 
     def _look(self) -> None:
         for decision in self.governor.look(self._observed(time.time), self.host.view.journal):
