@@ -386,12 +386,9 @@ class OperatorPartition:
             ended=self.running and self.ended,
             fenced=self.saver.fenced,
             failure=self.failure or self.inputs.failure,
-            statistics={
-                **self.counts,
-                **self.logic.statistics(),
-                "buffer_bytes": self.outputs.size_bytes,
-                **self.protection.statistics(),
-            },
+            statistics=self.counts
+            | dict(self.logic.statistics())
+            | {"buffer_bytes": self.outputs.size_bytes, **self.protection.statistics()},
             load=self.load.by_group(),
         )
 
