@@ -58,6 +58,10 @@ class HeldSlots(ABC):
         """Run a worker (`run_slot`) and wait for its end; gives back what that gave."""
 
     @abstractmethod
+    def _lives(self, session: Any) -> bool:
+        """Can it still give slots?"""
+
+    @abstractmethod
     def _stop(self, session: Any) -> None:
         """Let go of the scheduler; end one that was started here."""
 
@@ -111,9 +115,9 @@ class HeldSlots(ABC):
     def detach(self) -> None:
         with self._starting:
             self._closed = True
-            if self._session is not None:
-                self._stop(self._session)
-                self._session = None
+            session, self._session = self._session, None
+            if session is not None and self._lives(session):
+                self._stop(session)
 
     def _running(self) -> set[str]:
         return self._job.registered().keys() & set(self.workers())
@@ -128,11 +132,18 @@ class HeldSlots(ABC):
             # A killed worker fails its task: that is an ended slot like any other. Why is for the log.
             with self._job.log_path(worker).open("a") as log:
                 log.write(f"{type(error).__name__}: {str(error)[:2000]}\n")
+            self._look()
         finally:
             with self._lock:
                 del self._slots[worker]
                 self._ended.append(worker)
             self._job.unregister(worker)
+
+    def _look(self) -> None:
+        """A scheduler that is gone gives no slot again: without a word the flow would wait for one for ever."""
+        session = self._session
+        if session is not None and not self._lives(session) and not self._closed:
+            self._broken = Retry(f"{self.scheduler} has ended under the flow; go on with --resume")
 
     def _judge(self, said: str) -> None:
         """One that fails where others run has met with an accident; where none does, the next will not do better."""

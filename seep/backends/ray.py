@@ -93,6 +93,9 @@ class RayBackend(HeldSlots):
                 session.kill(slot)
         return told
 
+    def _lives(self, session: Any) -> bool:
+        return bool(session.is_initialized())
+
     def _stop(self, session: Any) -> None:
         self._keeper.submit(session.shutdown).result()
         self._keeper.shutdown()

@@ -53,6 +53,12 @@ class SparkBackend(HeldSlots):
         told: list[str] = session.parallelize([worker], 1).mapPartitions(lambda ids: slot_main(path, ids)).collect()
         return told[0] if told else ""
 
+    def _lives(self, session: Any) -> bool:
+        try:
+            return not session._jsc.sc().isStopped()
+        except Exception:  # its Java process does not answer, or it was stopped on this side
+            return False
+
     def _stop(self, session: Any) -> None:
         """An application of our own ends here, and its executors with it; a context that was given goes on."""
         if self._given is None:

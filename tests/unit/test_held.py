@@ -28,6 +28,7 @@ class Scheduler(HeldSlots):
         super().__init__(job)
         self.begin, self.hold = start, hold
         self.started = self.stopped = 0
+        self.lives = True
 
     def _start(self) -> Any:
         self.started += 1
@@ -35,6 +36,9 @@ class Scheduler(HeldSlots):
 
     def _hold(self, session: Any, worker: str) -> str:
         return self.hold(worker)
+
+    def _lives(self, session: Any) -> bool:
+        return self.lives
 
     def _stop(self, session: Any) -> None:
         self.stopped += 1
@@ -140,6 +144,20 @@ def test_no_new_session_after_the_end(job: JobDirectory) -> None:
     until(lambda: not slots.workers(), "the slots to end")
     slots.want(4)
     assert (slots.started, slots.stopped, slots.workers()) == (1, 1, [])
+
+
+def test_a_scheduler_that_ends_is_told(job: JobDirectory) -> None:
+    def hold(worker: str) -> str:
+        slots.lives = False
+        raise ConnectionError("gone")
+
+    slots = Scheduler(job, lambda: 1, hold)
+    slots.want(1)
+    until(slots.problem, "the problem")
+    assert isinstance(error_of(slots.problem()), Retry)
+    assert "Toy has ended under the flow; go on with --resume" in slots.problem()
+    slots.close()
+    assert slots.stopped == 0
 
 
 def test_workers_of_an_earlier_driver_are_ended(job: JobDirectory, other: subprocess.Popen[bytes]) -> None:
