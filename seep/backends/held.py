@@ -63,7 +63,7 @@ class HeldSlots(ABC):
 
     @abstractmethod
     def _stop(self, session: Any) -> None:
-        """Let go of the scheduler; end one that was started here."""
+        """Let go of the scheduler, dead or alive; end one that was started here."""
 
     def want(self, count: int) -> None:
         with self._lock:
@@ -116,7 +116,7 @@ class HeldSlots(ABC):
         with self._starting:
             self._closed = True
             session, self._session = self._session, None
-            if session is not None and self._lives(session):
+            if session is not None:
                 self._stop(session)
 
     def _running(self) -> set[str]:

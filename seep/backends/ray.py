@@ -49,6 +49,7 @@ class RayBackend(HeldSlots):
         # A slot that asks when Ray has just been let go of would start another one.
         os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
         own = self._own() if self._address is None else {}
+        logging.getLogger("ray").setLevel(logging.ERROR)
         import ray
 
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
@@ -94,7 +95,11 @@ class RayBackend(HeldSlots):
         return told
 
     def _lives(self, session: Any) -> bool:
-        return bool(session.is_initialized())
+        if self._address is not None or not session.is_initialized():
+            return bool(session.is_initialized())
+        # What it says of its nodes comes seconds after their end; this looks at the processes.
+        node = session._private.worker._global_node
+        return node is not None and bool(node.remaining_processes_alive())
 
     def _stop(self, session: Any) -> None:
         self._keeper.submit(session.shutdown).result()

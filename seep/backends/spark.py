@@ -61,7 +61,7 @@ class SparkBackend(HeldSlots):
 
     def _stop(self, session: Any) -> None:
         """An application of our own ends here, and its executors with it; a context that was given goes on."""
-        if self._given is None:
+        if self._given is None and self._lives(session):
             session.stop()
 
 

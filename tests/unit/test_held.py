@@ -157,7 +157,7 @@ def test_a_scheduler_that_ends_is_told(job: JobDirectory) -> None:
     assert isinstance(error_of(slots.problem()), Retry)
     assert "Toy has ended under the flow; go on with --resume" in slots.problem()
     slots.close()
-    assert slots.stopped == 0
+    assert slots.stopped == 1
 
 
 def test_workers_of_an_earlier_driver_are_ended(job: JobDirectory, other: subprocess.Popen[bytes]) -> None:
