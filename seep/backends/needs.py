@@ -12,11 +12,14 @@ from importlib.util import find_spec
 from seep.errors import Misuse, Retry
 
 JAVA = 17
+MASTERS = r"spark://|local(-cluster)?(\[|$)|yarn$|k8s://"
 PATIENCE_SECONDS = 5.0
 
 
 def need_spark(master: str | None) -> None:
     _need_package("pyspark", "Spark", "spark")
+    if master is not None and not re.match(MASTERS, master):
+        raise Misuse(f"master={master!r}; Spark knows spark://HOST:PORT and local-cluster[EXECUTORS,CORES,MEGABYTES]")
     _need_java()
     if master is not None and master.startswith("spark://"):
         _need_server(f"the Spark master {master}", master.removeprefix("spark://"))

@@ -49,9 +49,9 @@ class RayBackend(HeldSlots):
         # A slot that asks when Ray has just been let go of would start another one.
         os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
         own = self._own() if self._address is None else {}
-        logging.getLogger("ray").setLevel(logging.ERROR)
         import ray
 
+        logging.getLogger("ray").setLevel(logging.ERROR)
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         try:
             ray.init(

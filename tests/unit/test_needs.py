@@ -86,7 +86,7 @@ def test_a_master_that_is_not_there(home: Path, monkeypatch: pytest.MonkeyPatch,
     assert (home / "kept" / "store").exists()
 
 
-@pytest.mark.parametrize(("on", "master"), [("sprak", None), ("local", "spark://127.0.0.1:7077")])
+@pytest.mark.parametrize(("on", "master"), [("sprak", None), ("local", "spark://127.0.0.1:7077"), ("spark", "sprak")])
 def test_a_wrong_place_is_refused_before_anything_is_removed(home: Path, on: str, master: str | None) -> None:
     with pytest.raises(seep.Misuse):
         start(on, master)
