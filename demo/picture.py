@@ -43,7 +43,7 @@ def draw(
     for panel in panels[:3]:
         panel.grid(axis="y", color=PALE, linewidth=0.5)
     panels[3].set(xlabel="seconds since the first sale", xlim=(0, end))
-    figure.suptitle(title, fontsize=12, x=0.01, horizontalalignment="left")
+    figure.suptitle(title, fontsize=13, x=0.01, horizontalalignment="left")
     figure.savefig(path, dpi=120)
 
 
@@ -58,16 +58,17 @@ def _rate(
     )
     panel.set(ylabel="lines a second", ylim=(0, None))
     panel.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    panel.legend(loc="upper right", frameon=False, ncols=2, fontsize=9)
+    panel.legend(loc="upper right", framealpha=1.0, edgecolor="white", ncols=2, fontsize=9)
 
 
 def _events(panel: Any, events: Sequence[Event], end: float) -> None:
     """One below the other, each at its time; those in the right half have their words on the left."""
-    for place, event in enumerate(events):
+    for place, event in enumerate(sorted(events)):
         right = event.seconds > 0.6 * end
         colour = COLOURS[event.kind]
         panel.plot([event.seconds], [-place], "o", color=colour, markersize=5)
         where = {"xytext": (-8 if right else 8, 0), "textcoords": "offset points", "va": "center"}
         side = "right" if right else "left"
-        panel.annotate(event.what, (event.seconds, -place), ha=side, fontsize=9, color=colour, **where)
-    panel.set(ylabel="what happened", yticks=[], ylim=(-max(1, len(events)) + 0.3, 0.7))
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
+        panel.annotate(event.what, (event.seconds, -place), ha=side, fontsize=9, color=colour, bbox=box, **where)
+    panel.set(ylabel="what happened", yticks=[], ylim=(-max(1, len(events)), 1))

@@ -8,17 +8,17 @@ from demo.judge import Verdict
 from demo.shop import BEST, HOURS, MINUTES, SO_FAR
 
 NAMES = {
-    MINUTES: "stores in the last minute",
+    MINUTES: "stores by the minute",
     BEST: "best-selling items",
-    HOURS: "revenue of the last hour",
-    SO_FAR: "sums since the start",
+    HOURS: "revenue by the hour",
+    SO_FAR: "everything so far",
 }
 
 
 def report(console: Console, verdict: Verdict) -> None:
-    rows = ", ".join(f"{verdict.rows[name]:,} of {what}" for name, what in NAMES.items())
-    console.print(f"\n  {verdict.lines:,} lines sold; results: {rows}", highlight=False)
-    console.print("  compared row by row with what DuckDB finds in the same lines:", highlight=False)
+    console.print(f"\n  {verdict.lines:,} lines were sold, and these rows of results made of them:", highlight=False)
+    console.print("  " + ", ".join(f"{what} {verdict.rows[name]:,}" for name, what in NAMES.items()), highlight=False)
+    console.print("  compared with what DuckDB finds in the same lines, row by row:", highlight=False)
     lines = f"lost {verdict.lost:,}, duplicated {verdict.duplicated:,}"
     if verdict.exact:
         console.print(f"  [bold green]exact[/]: {lines}", highlight=False)

@@ -30,7 +30,7 @@ from seep.running.job import Job, start
 
 LOOK_SECONDS = 0.05
 PATIENCE_SECONDS = 60.0
-START_SECONDS = 180.0
+START_SECONDS = CLOSE_SECONDS = 180.0
 CAUGHT_UP_SECONDS = 1.0
 """Behind the tills: closer than that is up to date."""
 
@@ -47,8 +47,10 @@ class Script:
     base_seconds: float = 15.0
     calm_seconds: float = 5.0
     """Between two steps, so that one sees the rate come back (or never leave)."""
-    enough_seconds: float = 30.0
-    """On a machine that is too slow to catch up the story goes on after this."""
+    enough_seconds: float = 12.0
+    """On a machine that is too busy to catch up the story goes on after this, ..."""
+    shrink_seconds: float = 50.0
+    """... and after this if it has not scaled in as far as it might."""
     hold_seconds: float = 12.0
     """What the controller has had too much of for so long it gives back, if it has not grown for as long. Unless set
     these are 60 and 120 s, which is long for a demo."""
@@ -60,7 +62,7 @@ class Script:
 
 class Story:
     def __init__(self, directory: Path, on: str, script: Script | None = None) -> None:
-        self._directory = directory
+        self._directory = directory.absolute()  # workers may run elsewhere
         self._on = on
         self._script = script or Script()
         self.events: list[Event] = []
@@ -176,20 +178,22 @@ class Story:
         self.dial.change(script.lines_per_second)
         self._note("load", "load falls", self.dial.rates[-1][0])
         self._in.remark = f"what is too much for {script.hold_seconds:.0f} s is given back (60 s unless set)"
-        enough = time.monotonic() + script.enough_seconds + script.hold_seconds
+        enough = time.monotonic() + script.shrink_seconds
 
         def done() -> bool:
             picture = self.watch.picture
-            least = script.least if time.monotonic() < enough else before - 1
-            return not picture.moving and picture.partitions <= least
+            return time.monotonic() > enough or (picture.partitions <= script.least and not picture.moving)
 
         self._until(job, screen, done)
+        if self.watch.picture.partitions >= before:
+            behind = self.watch.picture.behind_seconds
+            self._in.remark = f"not yet: results are {behind:.0f} s behind, and nothing shrinks while rows wait"
 
     def _close(self, job: Job, screen: Screen) -> Mapping[str, pa.Table]:
         self.dial.end()
         with ThreadPoolExecutor(1) as aside:
             waiting = aside.submit(job.wait, None)
-            self._until(job, screen, waiting.done)
+            self._until(job, screen, waiting.done, CLOSE_SECONDS)
             return waiting.result()
 
     # --- waiting -------------------------------------------------------------------------------------------------

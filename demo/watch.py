@@ -48,7 +48,7 @@ class Picture(NamedTuple):
     best: tuple[dict[str, Any], ...] = ()
     """Items of the last five minutes, everywhere."""
     regions: tuple[dict[str, Any], ...] = ()
-    """Revenue of the last hour, and the best-selling item of each."""
+    """Revenue of the last hour, and an item that sells well in each."""
     stores: tuple[dict[str, Any], ...] = ()
     """Those that sold the most in the last minute."""
 
@@ -72,7 +72,8 @@ class Watch:
         )
         if self._dial.open and time.monotonic() - self._measured >= MEASURE_SECONDS:
             self._measured = time.monotonic()
-            self._measure(self._dial.elapsed, job.result())
+            found = job.result()
+            self._measure(self._dial.elapsed, found)
         return self.picture
 
     def _measure(self, seconds: float, found: Mapping[str, pa.Table]) -> None:
@@ -97,7 +98,10 @@ class Watch:
 
 
 def _regions(hours: pa.Table, best: pa.Table) -> tuple[dict[str, Any], ...]:
-    items = {r["scope"]: r["item"] for r in _latest(best) if r["rank"] == 1}
+    """By revenue; each with its best-selling item, leaving out the one that sells best everywhere."""
+    ranked = sorted(_latest(best), key=lambda row: -row["rank"])
+    usual = {row["item"] for row in ranked if row["scope"] == EVERYWHERE and row["rank"] == 1}
+    items = {row["scope"]: row["item"] for row in ranked if row["item"] not in usual}
     rows = [{**row, "item": items.get(f"region {row['region']}", "")} for row in _latest(hours)]
     return tuple(sorted(rows, key=lambda row: -row["revenue"]))
 
