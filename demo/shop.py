@@ -28,7 +28,7 @@ MINUTE, BEST_MINUTES, HOUR = (60, 10), (300, 20), (3600, 10)
 """Windows: so many seconds long, a new one every so many."""
 BEST_OF = 3
 EVERYWHERE = "all"
-CREDIT_EPOCHS = 10
+CREDIT_EPOCHS, SPARE_WORKERS = 10, 6
 
 
 class Size(NamedTuple):
@@ -45,11 +45,12 @@ SIZE = Size()
 
 
 class Shop(seep.Flow):
-    """With few epochs under way: what piles up waits at the tills, where the controller sees it at once."""
+    """With few epochs under way: what piles up waits at the tills, where the controller sees it at once. With warm
+    workers for all that one executor may take with it: what shares a worker with the lookup waits while that sleeps."""
 
     @property
     def settings(self) -> Settings:
-        return replace(super().settings, credit_epochs=CREDIT_EPOCHS)
+        return replace(super().settings, credit_epochs=CREDIT_EPOCHS, spare_workers=SPARE_WORKERS)
 
 
 def build(tape: Tape, plan: Path, size: Size) -> seep.Flow:

@@ -42,8 +42,8 @@ class Script:
     lines_per_second: int = 5_000
     times: int = 3
     size: Size = SIZE
-    workers: int = 15
-    """One for each partition there is at the start: what shares a worker with the lookup waits while that sleeps."""
+    workers: int = 14
+    """One for each partition there is at the start."""
     base_seconds: float = 15.0
     calm_seconds: float = 5.0
     """Between two steps, so that one sees the rate come back (or never leave)."""
@@ -56,8 +56,8 @@ class Script:
     these are 60 and 120 s, which is long for a demo."""
     least: int = 2
     """Partitions of the lookup: the story goes on when it has shrunk to so many."""
-    master: str = "local-cluster[3,8,900]"
-    """Three executors, with room for eight workers each."""
+    master: str = "local-cluster[3,10,900]"
+    """Three executors, with room for ten workers each."""
 
 
 class Story:

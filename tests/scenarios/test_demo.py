@@ -20,8 +20,8 @@ from demo.story import Script, Story
 from demo.watch import Picture, Sample
 
 SMALL = Script(
-    lines_per_second=2_500,
-    size=Size(line_seconds=0.0004, most=6, epoch_rows=500),
+    lines_per_second=1_000,
+    size=Size(line_seconds=0.001, most=6, epoch_rows=200),
     base_seconds=2.0,
     calm_seconds=0.5,
     enough_seconds=4.0,
@@ -44,7 +44,7 @@ def test_the_story_ends_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with Screen(Console(file=lines), "supermarkets", "made up", story.steps) as screen:
         verdict = story.tell(screen)
     assert verdict.exact, verdict
-    assert verdict.lines > 20_000
+    assert verdict.lines > 10_000
     assert [step.title for step in story.steps if step.seconds is None] == []
     said = lines.getvalue()
     assert said.startswith("supermarkets\n")
