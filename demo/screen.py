@@ -71,8 +71,9 @@ class Screen:
         self._say(f"{step.title}: {_seconds(seconds)}{'  ' if remark else ''}{remark}")
 
     def happened(self, step: Step, what: str) -> None:
-        """Something of note, while this step is under way."""
-        step.remark = what
+        """Something of note, in this step or after it."""
+        if step.seconds is None:
+            step.remark = what
         self._say(f"  {what}")
 
     def show(self, picture: Picture, rates: Iterable[float]) -> None:

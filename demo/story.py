@@ -49,8 +49,8 @@ class Script:
     """Between two steps, so that one sees the rate come back (or never leave)."""
     enough_seconds: float = 12.0
     """On a machine that is too busy to catch up the story goes on after this, ..."""
-    shrink_seconds: float = 50.0
-    """... and after this if it has not scaled in as far as it might."""
+    shrink_seconds: float = 45.0
+    """... and after this if it has not scaled in as far as it might; after twice this if not at all."""
     hold_seconds: float = 12.0
     """What the controller has had too much of for so long it gives back, if it has not grown for as long. Unless set
     these are 60 and 120 s, which is long for a demo."""
@@ -181,10 +181,11 @@ class Story:
         enough = time.monotonic() + script.shrink_seconds
 
         def done() -> bool:
-            picture = self.watch.picture
-            return time.monotonic() > enough or (picture.partitions <= script.least and not picture.moving)
+            picture, now = self.watch.picture, time.monotonic()
+            least = script.least if now < enough else before - 1
+            return now > enough + script.shrink_seconds or (picture.partitions <= least and not picture.moving)
 
-        self._until(job, screen, done)
+        self._until(job, screen, done, 2 * script.shrink_seconds + PATIENCE_SECONDS)
         if self.watch.picture.partitions >= before:
             behind = self.watch.picture.behind_seconds
             self._in.remark = f"not yet: results are {behind:.0f} s behind, and nothing shrinks while rows wait"
