@@ -28,7 +28,7 @@ MINUTE, BEST_MINUTES, HOUR = (60, 10), (300, 20), (3600, 10)
 """Windows: so many seconds long, a new one every so many."""
 BEST_OF = 3
 EVERYWHERE = "all"
-CREDIT_EPOCHS, SPARE_WORKERS = 10, 6
+CREDIT_EPOCHS, SPARE_WORKERS = 8, 6
 
 
 class Size(NamedTuple):

@@ -170,7 +170,7 @@ class Story:
         self._until(job, screen, recovery.over)
         took = time.monotonic() - began
         self._note("back", f"recovered after {took:.1f} s")
-        died = f"{len(doomed)} workers, {recovery.partitions} partitions"
+        died = f"{_number(len(doomed), 'worker')} with {_number(recovery.partitions, 'partition')}"
         self._kill.remark = f"{what} killed, {died}: until new sales were in the output"
 
     def _scale_in(self, job: Job, screen: Screen) -> None:
@@ -227,6 +227,10 @@ class Story:
 
     def _note(self, kind: str, what: str, seconds: float | None = None) -> None:
         self.events.append(Event(self.dial.elapsed if seconds is None else seconds, kind, what))
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def worker_of(job: Job) -> tuple[set[str], int]:

@@ -24,7 +24,7 @@ SMALL = Script(
     size=Size(line_seconds=0.001, most=6, epoch_rows=200),
     base_seconds=2.0,
     calm_seconds=0.5,
-    enough_seconds=4.0,
+    enough_seconds=2.0,
     hold_seconds=2.0,
     least=4,
 )
