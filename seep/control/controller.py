@@ -37,7 +37,8 @@ from seep.protocol.effects import (
 from seep.protocol.journal import LIVE, SHADOW, Journal, Replace
 from seep.protocol.messages import Busy, Hello, Plan, Report, Status
 
-SLOT_WAIT_MS = 2_000.0
+SLOT_WAIT = 2.0
+"""Times as long as it takes until a silent worker counts as dead: so long a new one may take to come."""
 TRIES = 5
 DRAIN = "drain"
 """The flow is being stopped by ending its input: until it has ended it is still recovered and changed."""
@@ -317,7 +318,8 @@ class Controller:
 
     def _may_wait(self, partition: PartitionId) -> bool:
         """A shadow that loads its state beside a live partition would hold it up: its own slot is worth a wait."""
-        return self.now_ms - self.slot_since.setdefault(partition, self.now_ms) < SLOT_WAIT_MS
+        waited_ms = self.now_ms - self.slot_since.setdefault(partition, self.now_ms)
+        return waited_ms < SLOT_WAIT * self.settings.suspect_ms
 
     def _is_fenced(self, partition: PartitionId) -> bool:
         status = self._status(partition)
