@@ -48,7 +48,7 @@ class OperatorPartition:
         self.logic: Logic = self.node.make()
         self.epoch = self.base_epoch = entry.base_epoch
         self.moment = Moment(entry.base_epoch, 0, BEGINNING, BEGINNING)
-        self.ended = self.idle = False
+        self.ended = self.idle = self.winded = False
         self.running = False
         self.failure = ""
         self.pinned: tuple[int, int, int] | None = None
@@ -209,7 +209,7 @@ class OperatorPartition:
         let the worker breathe, for whom messages wait."""
         inputs, last = self.inputs, self.entry.last
         began_ms = self.desk.clock()
-        while self._may_take() and self.epoch < last:
+        while self._may_take() and self.epoch < last and not self.winded:
             bound, upcoming = inputs.bound(), inputs.next_epoch()
             stop = min(last, self._fixed_epoch())
             if upcoming > stop and bound >= stop > self.epoch and stop < FOREVER:
@@ -219,8 +219,7 @@ class OperatorPartition:
                 break
             self._take(upcoming)
             if self.desk.clock() - began_ms > BREATH_MS:
-                self.desk.more = True
-                break
+                self.winded = self.desk.more = True
         if self.epoch > self.credited:
             self.credited = self.epoch
             inputs.watermark = min(self.moment.watermark, self.outputs.watermark)
@@ -331,6 +330,7 @@ class OperatorPartition:
                 self.trim()
         self.protection.tick()
         self.inputs.retry()
+        self.winded = False
         self.advance()
 
     # --- messages ------------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def test_the_story_ends_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert [kinds.count("load"), kinds.count("kill"), kinds.count("back")] == [2, 1, 1]
     counts = [sample.partitions for sample in story.watch.samples]
     assert max(counts) > 2
-    assert story.watch.picture.partitions < max(counts)
+    assert story.watch.picture.partitions <= SMALL.least or "not yet" in said, "given back, or said why not"
     draw(tmp_path / "demo.png", "supermarkets", story.watch.samples, story.dial.rates, story.events)
     assert (tmp_path / "demo.png").read_bytes().startswith(PNG)
 
