@@ -194,7 +194,7 @@ class SinkPartition:
     def published(self, upto: int) -> None:
         self.publishing -= 1
         self.desk.changed = self.desk.changed or not self.publishing
-        if self.desk.now_ms - self.truncated_ms >= self.desk.settings.checkpoint_ms and not self._is_read():
+        if self.desk.now_ms - self.truncated_ms >= self.desk.settings.retry_ms and not self._is_read():
             below, self.forgettable, self.truncated_ms = self.forgettable, max(upto, 0), self.desk.now_ms
             if below:
                 self.desk.effects.append(Truncate(self.entry.partition, self.entry.generation, below))

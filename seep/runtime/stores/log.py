@@ -3,7 +3,7 @@
 A crash can tear only the last, unanswered append: a bad record with nothing whole behind it is cut off, and what of
 that append stands before it stays. A bad record
 with a whole one behind it is damage, and is reported, never skipped. Forgetting appends a mark; the file is rewritten
-only when most of it is dead, so that truncation costs nothing on the way. The newest record is never forgotten: it
+only when three quarters of it are dead, so that truncation costs nothing on the way. The newest record is never forgotten: it
 says where to go on. The caller holds the partition's lock.
 """
 
@@ -82,7 +82,7 @@ class Log:
             self._write([(_MARK, below, None)], sync=False)
         kept_bytes = sum(size for _, _, size in index.rows)
         # Of a log that nobody will add to, only the last record stays.
-        if (over and kept_bytes < index.end) or (index.end > REWRITE_BYTES and kept_bytes < index.end // 2):
+        if (over and kept_bytes < index.end) or (index.end > REWRITE_BYTES and kept_bytes < index.end // 4):
             self._rewrite()
 
     def _rewrite(self) -> None:
