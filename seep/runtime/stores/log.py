@@ -1,10 +1,9 @@
 """An append-only file of enveloped records: (epoch, record), and marks "everything below this epoch is forgotten".
 
 A crash can tear only the last, unanswered append: a bad record with nothing whole behind it is cut off, and what of
-that append stands before it stays. A bad record
-with a whole one behind it is damage, and is reported, never skipped. Forgetting appends a mark; the file is rewritten
-only when three quarters of it are dead, so that truncation costs nothing on the way. The newest record is never forgotten: it
-says where to go on. The caller holds the partition's lock.
+that append stands before it stays. A bad record with a whole one behind it is damage, and is reported, never skipped.
+Forgetting appends a mark; the file is rewritten only when three quarters of it are dead, so that truncation costs
+nothing on the way. The newest record is never forgotten: it says where to go on. The caller holds the partition's lock.
 """
 
 from __future__ import annotations
