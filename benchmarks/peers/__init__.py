@@ -13,7 +13,9 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from benchmarks.digest import Digest
@@ -25,7 +27,7 @@ from benchmarks.workload import LAP_US, Workload
 from benchmarks.workloads import WORKLOADS
 from seep.errors import Misuse
 
-PEERS = ("flink", "timely", "spark", "bytewax", "pathway", "quix", "polars", "duckdb")
+PEERS = ("flink", "timely", "timely-fixed", "spark", "bytewax", "pathway", "quix", "polars", "duckdb")
 PATIENCE_SECONDS = 1800.0
 
 
@@ -71,6 +73,14 @@ def known_peers(names: str) -> tuple[str, ...]:
         if name not in PEERS:
             raise Misuse(f"no peer {name!r}; there are: {', '.join(PEERS)}, or all")
     return chosen
+
+
+def adapter(peer: str) -> ModuleType:
+    """
+    >>> adapter("timely-fixed").__name__
+    'benchmarks.peers.timely_fixed'
+    """
+    return import_module(f"benchmarks.peers.{peer.replace('-', '_')}")
 
 
 def compare(workload: Workload, plan: Plan, peers: Sequence[str], home: Path, tell: Tell) -> dict[str, Any]:

@@ -134,10 +134,10 @@ class HeldSlots(ABC):
                 log.write(f"{type(error).__name__}: {str(error)[:2000]}\n")
             self._look()
         finally:
+            self._job.unregister(worker)
             with self._lock:
                 del self._slots[worker]
                 self._ended.append(worker)
-            self._job.unregister(worker)
 
     def _look(self) -> None:
         """A scheduler that is gone gives no slot again: without a word the flow would wait for one for ever."""

@@ -91,6 +91,10 @@ def _write(checkpoint: Checkpoint, states: Iterable[tuple[KeyRange, ArrowState]]
             view = memoryview(part).cast("B")
             digest.update(view)
             size += len(view)
+        # The next one begins on an 8-byte boundary of the file, too, where its columns are read in place.
+        parts.append(bytes(-size % 8))
+        digest.update(parts[-1])
+        size += len(parts[-1])
         sections.append(Section(key_range, size, digest.digest()))
         return parts
 

@@ -392,7 +392,12 @@ class TestDirectory(Contract):
             real(descriptor, [bytes(memoryview(parts[0])[:3])])
             raise OSError(errno.ENOSPC, "No space left on device")
 
+        def full_there(descriptor: int, part: Any, offset: int) -> int:
+            os.lseek(descriptor, offset, os.SEEK_SET)
+            return full(descriptor, [part])
+
         monkeypatch.setattr(os, "writev", full)
+        monkeypatch.setattr(os, "pwrite", full_there)
         assert ask(store, PutCheckpoint(1, checkpoint(2))).error == "failed"
         assert ask(store, Append(1, PART, OLD, 2, "b")).error == "failed"
         monkeypatch.undo()

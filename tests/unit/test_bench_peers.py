@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.peers import PEERS, Spec, Unable, known_peers
+from benchmarks.peers import PEERS, Spec, Unable, adapter, known_peers
 from benchmarks.peers.broker import _free_ports
 from benchmarks.peers.buffers import write
 from benchmarks.peers.quix import ROWS_PER_SECOND, _ending
@@ -29,13 +28,13 @@ def spec(workload: str, home: Path, rows: int | None = None) -> Spec:
 def test_all_peers_have_an_adapter() -> None:
     assert known_peers("all") == PEERS
     for peer in PEERS:
-        assert callable(import_module(f"benchmarks.peers.{peer}").main)
+        assert callable(adapter(peer).main)
 
 
-@pytest.mark.parametrize("peer", ["timely", "spark", "bytewax", "pathway", "quix"])
+@pytest.mark.parametrize("peer", ["timely", "timely-fixed", "spark", "bytewax", "pathway", "quix"])
 def test_a_workload_without_a_program_is_reported_before_anything_is_fetched(peer: str, tmp_path: Path) -> None:
     with pytest.raises(Unable, match="no program for window-join"):
-        import_module(f"benchmarks.peers.{peer}").main(spec("window-join", tmp_path))
+        adapter(peer).main(spec("window-join", tmp_path))
     assert not list(tmp_path.iterdir())
 
 

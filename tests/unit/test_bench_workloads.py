@@ -110,7 +110,7 @@ def test_a_small_run_is_verified(options: Options) -> None:
     assert outcome.figures["rows_per_second"] > 0
 
 
-FETCHED = [(peer, "keyed-window") for peer in ("timely", "spark", "bytewax", "pathway", "quix")]
+FETCHED = [(peer, "keyed-window") for peer in ("timely", "timely-fixed", "spark", "bytewax", "pathway", "quix")]
 FETCHED += [("flink", name) for name in WORKLOADS]
 
 

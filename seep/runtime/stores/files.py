@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from seep.runtime.stores.direct import MANY_BYTES, read_at, write_at
+
 if TYPE_CHECKING:  # the command line needs names only, not columns
     from seep.state.ipc import Bytes
 
 LONGEST_NAME = 120
-PORTION_BYTES = 16 << 20
 
 
 def escape(name: str) -> str:
@@ -57,25 +58,14 @@ def write_all(descriptor: int, parts: Iterable[Bytes]) -> None:
             written -= len(views.pop(0))
 
 
-def _portions(parts: Iterable[Bytes]) -> Iterator[list[Bytes]]:
-    """The same parts as lists of some size: they may be made while they are written."""
-    portion: list[Bytes] = []
-    size = 0
-    for part in parts:
-        portion.append(part)
-        size += memoryview(part).nbytes
-        if size >= PORTION_BYTES:
-            yield portion
-            portion, size = [], 0
-    yield portion
-
-
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[tuple[int, Callable[[int, int], bytes]]]:
+def opened(path: Path) -> Iterator[tuple[int, Callable[[int, int], Bytes]]]:
     """The size of a file, and what reads so many bytes of it from an offset on (fewer where it ends)."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
-    def read(offset: int, size: int) -> bytes:
+    def read(offset: int, size: int) -> Bytes:
+        if size >= MANY_BYTES:
+            return read_at(descriptor, offset, size)
         found = os.pread(descriptor, size, offset)
         while 0 < len(found) < size and (more := os.pread(descriptor, size - len(found), offset + len(found))):
             found += more
@@ -98,10 +88,8 @@ class Files:
         neighbour = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
         descriptor = os.open(neighbour, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            for portion in _portions(parts):
-                write_all(descriptor, portion)
-                # Portion by portion: what others sync meanwhile does not wait behind hundreds of megabytes.
-                self.flush(descriptor)
+            os.ftruncate(descriptor, write_at(descriptor, 0, parts))
+            self.flush(descriptor)
         except BaseException:
             os.close(descriptor)
             neighbour.unlink(missing_ok=True)

@@ -4,6 +4,9 @@ A crash can tear only the last, unanswered append: a bad record with nothing who
 that append stands before it stays. A bad record with a whole one behind it is damage, and is reported, never skipped.
 Forgetting appends a mark; the file is rewritten only when three quarters of it are dead, so that truncation costs
 nothing on the way. The newest record is never forgotten: it says where to go on. The caller holds the partition's lock.
+
+Many bytes are written past the page cache, in whole blocks (`direct`): zeros up to the next block, before such an
+append or behind it, are no records.
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from seep.model.ids import FOREVER
-from seep.runtime.stores.files import Files, write_all
+from seep.runtime.stores.direct import MANY_BYTES, whole_blocks, write_at
+from seep.runtime.stores.files import Files, opened, write_all
 from seep.state.codec import (
     MAGIC,
     RECORD,
@@ -85,18 +89,26 @@ class Log:
             self._rewrite()
 
     def _rewrite(self) -> None:
-        data = self._path.read_bytes()
-        kept = [memoryview(data)[offset : offset + size] for _, offset, size in self._index.rows]
-        self._files.replace(self._path, kept)
-        self._index = _Index()
+        with opened(self._path) as (_, read):
+            self._files.replace(self._path, (read(offset, size) for _, offset, size in self._index.rows))
+        index = _Index(inode=self._path.stat().st_ino)
+        for epoch, _, size in self._index.rows:
+            index.rows.append((epoch, index.end, size))
+            index.end += size
+        self._index = index
 
     def _write(self, values: Sequence[tuple[int, int, Any]], sync: bool) -> None:
         data = [encode_value(RECORD, value, self._key) for value in values]
-        created = not self._path.exists()
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        created, many = not self._path.exists(), sum(map(len, data)) >= MANY_BYTES
+        offset = whole_blocks(self._index.end) if many else self._index.end
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             try:
-                write_all(descriptor, data)
+                if many:
+                    write_at(descriptor, offset, data)
+                else:
+                    os.lseek(descriptor, offset, os.SEEK_SET)
+                    write_all(descriptor, data)
                 if sync:
                     self._files.flush(descriptor)
             except OSError:
@@ -107,7 +119,10 @@ class Log:
         finally:
             os.close(descriptor)
         for value, written in zip(values, data, strict=True):
-            self._apply(value, self._index.end, len(written))
+            self._apply(value, offset, len(written))
+            offset += len(written)
+        if many:
+            self._index.end = whole_blocks(offset)
         if created and sync:
             self._files.flush_directory(self._path.parent)
 
@@ -126,8 +141,9 @@ class Log:
             file.seek(self._index.end)
             data = file.read()
         start = self._index.end
-        for offset, size, value in self._scan(data):
+        for offset, size, value in self._scan(data, start):
             self._apply(value, start + offset, size)
+        self._index.end += _padding(memoryview(data)[self._index.end - start :], self._index.end)
         if self._index.end < start + len(data):
             self.torn_tails += 1
             os.truncate(self._path, self._index.end)
@@ -141,9 +157,10 @@ class Log:
             index.rows = [r for r in index.rows if r[0] >= epoch]
         index.end = offset + size
 
-    def _scan(self, data: bytes) -> Iterator[tuple[int, int, Any]]:
+    def _scan(self, data: bytes, start: int) -> Iterator[tuple[int, int, Any]]:
+        """(place, size, value) of each record; the data begins so far into the file."""
         view = memoryview(data)
-        at = 0
+        at = _padding(view, start)
         while at < len(view):
             try:
                 size = sealed_bytes(view[at:])
@@ -156,6 +173,7 @@ class Log:
                 return
             yield at, size, value
             at += size
+            at += _padding(view[at:], start + at)
 
     def _whole_record_after(self, data: bytes, at: int) -> bool:
         view = memoryview(data)
@@ -166,3 +184,9 @@ class Log:
             except DamagedError:
                 at += 1
         return False
+
+
+def _padding(view: memoryview, offset: int) -> int:
+    """How many bytes of padding begin here, which is so far into the file: zeros up to the next block, or nothing."""
+    size = whole_blocks(offset) - offset
+    return size if size and view[:size] == bytes(size) else 0

@@ -1,19 +1,47 @@
 //! The workloads on timely dataflow: two worker threads in one process, each with its own split; rows are exchanged by
 //! key. Timestamps are watermarks (seconds of event time) or numbers of chunks. There are no checkpoints. The sink reads
 //! every value into a digest (see benchmarks/digest.py). Arguments are name=value; the last line printed is JSON.
+//!
+//! Keys are Strings (`keys=text`), as a program has them that reads names it knows nothing of; or 24 bytes in place
+//! (`keys=fixed`), for one that knows how long they are at most: no memory is asked for, none is freed by another thread.
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use timely::dataflow::channels::pact::{Exchange, Pipeline};
 use timely::dataflow::operators::{Operator, Probe};
 use timely::dataflow::{InputHandle, ProbeHandle};
+use timely::ExchangeData;
 
-/// A key as its bytes, padded with zeros: compared whole, copied without an allocation.
-type Key = [u8; 24];
-type Row = (Key, i64, i64);
+trait Key: ExchangeData + Clone + Hash + Eq {
+    fn of(bytes: &[u8]) -> Self;
+    fn bytes(&self) -> &[u8];
+}
+
+impl Key for String {
+    fn of(bytes: &[u8]) -> Self {
+        String::from_utf8(bytes.to_vec()).unwrap()
+    }
+    fn bytes(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+/// Padded with zeros: compared whole, copied without an allocation.
+impl Key for [u8; 24] {
+    fn of(bytes: &[u8]) -> Self {
+        let mut key = [0u8; 24];
+        key[..bytes.len()].copy_from_slice(bytes);
+        key
+    }
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+
+type Row<K> = (K, i64, i64);
 
 /// Eight bytes at a time, multiplied and folded.
 #[derive(Default, Clone)]
@@ -33,21 +61,22 @@ impl Hasher for Words {
     fn write_u64(&mut self, word: u64) {
         self.0 = (self.0.rotate_left(23) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
+    fn write_u8(&mut self, _end: u8) {}
     fn write_usize(&mut self, _length: usize) {}
 }
 
-type Table<V> = HashMap<Key, V, BuildHasherDefault<Words>>;
+type Table<K, V> = HashMap<K, V, BuildHasherDefault<Words>>;
 
-fn spread(key: &Key) -> u64 {
+fn spread<K: Key>(key: &K) -> u64 {
     let mut words = Words::default();
-    words.write(key);
+    words.write(key.bytes());
     // The table uses the other bits.
     words.finish() >> 7
 }
 
-fn digest(key: &Key, numbers: &[i64]) -> u64 {
+fn digest<K: Key>(key: &K, numbers: &[i64]) -> u64 {
     let mut value: u64 = 0xCBF2_9CE4_8422_2325;
-    for byte in key.iter().take_while(|byte| **byte != 0) {
+    for byte in key.bytes().iter().take_while(|byte| **byte != 0) {
         value = (value ^ *byte as u64).wrapping_mul(0x100_0000_01B3);
     }
     for number in numbers {
@@ -80,7 +109,7 @@ fn longs(path: &str, rows: usize) -> Vec<i64> {
 }
 
 /// One lap of a split, as its Arrow buffers were written.
-fn block(settings: &Settings, split: usize) -> Vec<Row> {
+fn block<K: Key>(settings: &Settings, split: usize) -> Vec<Row<K>> {
     let home = format!("{}/{}", settings.text("data"), split);
     let text = settings.text("text");
     let rows = settings.number("lap_rows") as usize;
@@ -93,12 +122,7 @@ fn block(settings: &Settings, split: usize) -> Vec<Row> {
     let times = longs(&format!("{home}/at.values"), rows);
     let amounts = longs(&format!("{home}/amount.values"), rows);
     (0..rows)
-        .map(|row| {
-            let mut key = [0u8; 24];
-            let found = &bytes[offsets[row]..offsets[row + 1]];
-            key[..found.len()].copy_from_slice(found);
-            (key, times[row], amounts[row])
-        })
+        .map(|row| (K::of(&bytes[offsets[row]..offsets[row + 1]]), times[row], amounts[row]))
         .collect()
 }
 
@@ -138,7 +162,13 @@ fn main() {
     let workers = settings.number("parallelism") as usize;
     let barrier = Arc::new(Barrier::new(workers));
     let asked = settings.clone();
-    let guards = timely::execute(timely::Config::process(workers), move |worker| run(worker, &asked, &barrier)).unwrap();
+    let guards = timely::execute(timely::Config::process(workers), move |worker| {
+        match asked.text("keys") {
+            "text" => run::<String>(worker, &asked, &barrier),
+            _ => run::<[u8; 24]>(worker, &asked, &barrier),
+        }
+    })
+    .unwrap();
     let mut found: Vec<Measured> = guards.join().into_iter().map(|result| result.unwrap()).collect();
     found.sort_by_key(|one| one.split);
     let given: Vec<String> = found.iter().map(|one| one.given.to_string()).collect();
@@ -153,13 +183,13 @@ fn main() {
     );
 }
 
-type Results = std::rc::Rc<std::cell::RefCell<(u64, u64, Table<i64>)>>;
+type Results<K> = std::rc::Rc<std::cell::RefCell<(u64, u64, Table<K, i64>)>>;
 
-fn run(worker: &mut timely::worker::Worker, settings: &Settings, barrier: &Barrier) -> Measured {
+fn run<K: Key>(worker: &mut timely::worker::Worker, settings: &Settings, barrier: &Barrier) -> Measured {
     let split = worker.index();
-    let rows = block(settings, split);
+    let rows = block::<K>(settings, split);
     let timed = !settings.text("workload").ends_with("count");
-    let results: Results = Default::default();
+    let results: Results<K> = Default::default();
     let mut input = InputHandle::new();
     let probe = if timed {
         windows(worker, &mut input, results.clone(), settings.number("base_us"))
@@ -186,7 +216,7 @@ fn run(worker: &mut timely::worker::Worker, settings: &Settings, barrier: &Barri
             let later = base_us + position / lap * lap_us;
             for row in &rows[inside..inside + count as usize] {
                 latest = latest.max(row.1 + later);
-                input.send((row.0, row.1 + later, row.2));
+                input.send((row.0.clone(), row.1 + later, row.2));
             }
             position += count;
         }
@@ -231,18 +261,18 @@ fn run(worker: &mut timely::worker::Worker, settings: &Settings, barrier: &Barri
 }
 
 /// Count, sum and maximum by key and second; a window is given when the watermark has passed its end.
-fn windows(
+fn windows<K: Key>(
     worker: &mut timely::worker::Worker,
-    input: &mut InputHandle<u64, timely::container::CapacityContainerBuilder<Vec<Row>>>,
-    results: Results,
+    input: &mut InputHandle<u64, timely::container::CapacityContainerBuilder<Vec<Row<K>>>>,
+    results: Results<K>,
     base_us: i64,
 ) -> ProbeHandle<u64> {
     worker.dataflow::<u64, _, _>(|scope| {
         input
             .to_stream(scope)
-            .unary_frontier(Exchange::new(|row: &Row| spread(&row.0)), "Windows", move |capability, _info| {
+            .unary_frontier(Exchange::new(|row: &Row<K>| spread(&row.0)), "Windows", move |capability, _info| {
                 let mut capability = Some(capability);
-                let mut open: BTreeMap<i64, Table<(i64, i64, i64)>> = BTreeMap::new();
+                let mut open: BTreeMap<i64, Table<K, (i64, i64, i64)>> = BTreeMap::new();
                 move |(input, frontier), output| {
                     input.for_each_time(|_time, data| {
                         for batch in data {
@@ -276,7 +306,7 @@ fn windows(
                     }
                 }
             })
-            .container::<Vec<(Key, i64, i64, i64, i64)>>()
+            .container::<Vec<(K, i64, i64, i64, i64)>>()
             .unary(Pipeline, "Sink", move |_capability, _info| {
                 move |input, output| {
                     let mut found = results.borrow_mut();
@@ -298,27 +328,34 @@ fn windows(
 }
 
 /// A running count by key; each key that was touched is given once for each timestamp.
-fn counts(
+fn counts<K: Key>(
     worker: &mut timely::worker::Worker,
-    input: &mut InputHandle<u64, timely::container::CapacityContainerBuilder<Vec<Row>>>,
-    results: Results,
+    input: &mut InputHandle<u64, timely::container::CapacityContainerBuilder<Vec<Row<K>>>>,
+    results: Results<K>,
 ) -> ProbeHandle<u64> {
     worker.dataflow::<u64, _, _>(|scope| {
         input
             .to_stream(scope)
-            .unary_frontier(Exchange::new(|row: &Row| spread(&row.0)), "Counts", move |capability, _info| {
+            .unary_frontier(Exchange::new(|row: &Row<K>| spread(&row.0)), "Counts", move |capability, _info| {
                 let mut capability = Some(capability);
-                let mut known: Table<(i64, bool)> = Table::default();
-                let mut touched: Vec<Key> = Vec::new();
+                let mut known: Table<K, (i64, bool)> = Table::default();
+                let mut touched: Vec<K> = Vec::new();
                 move |(input, frontier), output| {
                     input.for_each_time(|_time, data| {
                         for batch in data {
                             for (key, _, _) in batch.drain(..) {
-                                let entry = known.entry(key).or_insert((0, false));
-                                entry.0 += 1;
-                                if !entry.1 {
-                                    entry.1 = true;
-                                    touched.push(key);
+                                match known.get_mut(&key) {
+                                    Some(entry) => {
+                                        entry.0 += 1;
+                                        if !entry.1 {
+                                            entry.1 = true;
+                                            touched.push(key);
+                                        }
+                                    }
+                                    None => {
+                                        known.insert(key.clone(), (1, true));
+                                        touched.push(key);
+                                    }
                                 }
                             }
                         }
@@ -345,7 +382,7 @@ fn counts(
                     }
                 }
             })
-            .container::<Vec<(Key, i64)>>()
+            .container::<Vec<(K, i64)>>()
             .unary(Pipeline, "Sink", move |_capability, _info| {
                 move |input, output| {
                     let mut found = results.borrow_mut();
