@@ -259,19 +259,28 @@ def move_words(slots: Any, starts: Any, lengths: Any, source: Words, target: Wor
 
 @compiled
 def gather_words(slots: Any, starts: Any, lengths: Any, arena: Words, times: Any, timed: bool, offsets: Any) -> Words:
-    """The identity of each slot as words, one after the other: its key, then (windows) its time."""
+    """The identity of each slot as words, one after the other: its key, then (windows) its time.
+
+    Where keys begin and how long they are is looked up for all of them first: the processor then waits for many places
+    of memory at once, as it does in the copying of words whose places are known."""
+    rows, extra = slots.shape[0], 1 if timed else 0
+    begins, sizes = np.empty(rows, np.uint32), np.empty(rows, np.int32)
+    for position in range(rows):
+        sizes[position] = lengths[np.uint64(slots[position])]
+    for position in range(rows):
+        begins[position] = starts[np.uint64(slots[position])]
     total = 0
-    for position in range(slots.shape[0]):
-        total += lengths[slots[position]] + (1 if timed else 0)
+    for position in range(rows):
+        total += sizes[position] + extra
         offsets[position + 1] = total * 8
     result = np.empty(total, np.uint64)
-    at = 0
-    for position in range(slots.shape[0]):
-        slot = slots[position]
-        for word in range(lengths[slot]):
-            result[at + word] = arena[starts[slot] + word]
-        at += lengths[slot]
+    at = np.uint64(0)
+    for position in range(rows):
+        begin = np.uint64(begins[position])
+        for word in range(np.uint64(sizes[position])):
+            result[at] = arena[begin + word]
+            at += ONE
         if timed:
-            result[at] = np.uint64(times[slot])
-            at += 1
+            result[at] = np.uint64(times[np.uint64(slots[position])])
+            at += ONE
     return result
