@@ -28,10 +28,12 @@ class Chunks:
         """The number of the next row."""
         self._chunks: list[pa.RecordBatch] = []
         self._levels: list[int] = []
+        self._sizes: list[int] = []
+        """Bytes: Arrow would count them anew each time."""
 
     @property
     def size_bytes(self) -> int:
-        return sum(int(chunk.nbytes) for chunk in self._chunks)
+        return sum(self._sizes)
 
     def append(self, rows: pa.RecordBatch) -> int:
         """Take rows in; the number of the first."""
@@ -43,12 +45,15 @@ class Chunks:
     def _add(self, rows: pa.RecordBatch, level: int) -> None:
         self._chunks.append(rows)
         self._levels.append(level)
+        self._sizes.append(int(rows.nbytes))
         self.held += rows.num_rows
         while len(self._levels) >= _TOGETHER and self._levels[-_TOGETHER] == self._levels[-1]:
             last = self._chunks[-_TOGETHER:]
-            if sum(chunk.nbytes for chunk in last) > _LARGE_BYTES:
+            size = sum(self._sizes[-_TOGETHER:])
+            if size > _LARGE_BYTES:
                 break
             self._chunks[-_TOGETHER:] = [pa.concat_batches(last)]
+            self._sizes[-_TOGETHER:] = [size]
             self._levels[-_TOGETHER:] = [self._levels[-1] + 1]
 
     def take(self, numbers: Numbers, columns: Sequence[str] | None = None) -> pa.RecordBatch:
@@ -84,7 +89,7 @@ class Chunks:
     def keep(self, kept: npt.NDArray[np.bool_]) -> None:
         """Drop all rows but these; those kept are numbered anew, in the same order."""
         chunks, levels = self._chunks, self._levels
-        self._chunks, self._levels, self.held = [], [], 0
+        self._chunks, self._levels, self._sizes, self.held = [], [], [], 0
         at = 0
         for chunk, level in zip(chunks, levels, strict=True):
             flags = kept[at : at + chunk.num_rows]

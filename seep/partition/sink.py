@@ -193,7 +193,8 @@ class SinkPartition:
 
     def published(self, upto: int) -> None:
         self.publishing -= 1
-        self.desk.changed = self.desk.changed or not self.publishing
+        final = not self.publishing and (self.ended or self.closed)
+        self.desk.changed = self.desk.changed or final
         if self.desk.now_ms - self.truncated_ms >= self.desk.settings.retry_ms and not self._is_read():
             below, self.forgettable, self.truncated_ms = self.forgettable, max(upto, 0), self.desk.now_ms
             if below:

@@ -107,8 +107,12 @@ class Worker:
     def _asker(self, reply: StoreReply) -> Partition | None:
         """The partition that this answer goes to."""
         owner = self.desk.asked_by(reply) if self.clock is not None else None
-        mine = ("saver", "loader")
-        return next((p for p in self.partitions.values() if owner in (p, *(getattr(p, m, p) for m in mine))), None)
+        for partition in self.partitions.values():
+            if owner is partition:
+                return partition
+            if isinstance(partition, OperatorPartition) and (owner is partition.saver or owner is partition.loader):
+                return partition
+        return None
 
     def working_on(self) -> Work | None:
         """May be asked from beside the loop: it reads, and what it reads is replaced, never changed."""
