@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from operators.rowwise import rows_in
 from operators.step import (
     DEAD_LETTERS,
     Failure,
@@ -158,7 +160,8 @@ class Split:
     """`split(a=.., b=..)`: each row goes to the first output whose condition holds, else to ``rest``."""
 
     name: str
-    conditions: tuple[tuple[str, pl.Expr], ...]
+    conditions: tuple[tuple[str, pl.Expr | Callable[[Any], Any]], ...]
+    """A function is asked about the rows that are left for it."""
     schema: pa.Schema
     on_error: str = "dead_letter"
 
@@ -172,7 +175,12 @@ class Split:
             free = np.ones(part.rows, np.bool_)
             found: dict[str, ArrowBatch] = {}
             for name, condition in self.conditions:
-                mask = mask_of(part.record, condition) & free
+                mask = free.copy()
+                if isinstance(condition, pl.Expr):
+                    mask &= mask_of(part.record, condition)
+                else:
+                    left = part.record.filter(pa.array(free))
+                    mask[free] = [bool(condition(row)) for row in rows_in(left)]
                 free &= ~mask
                 if mask.any():
                     found[name] = keep_rows(part, mask)

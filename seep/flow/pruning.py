@@ -100,7 +100,9 @@ def _expressions(step: Step) -> tuple[pl.Expr, ...] | None:
         case Keep():
             return (step.predicate,)
         case Split():
-            return tuple(condition for _, condition in step.conditions)
+            conditions = tuple(one for _, one in step.conditions if isinstance(one, pl.Expr))
+            # A function may look at any column.
+            return conditions if len(conditions) == len(step.conditions) else None
         case AddTime():
             return ()
     return None

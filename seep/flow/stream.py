@@ -72,13 +72,20 @@ class Stream(Dataset):
         """Only the rows for which the expression, or the function of a row, holds."""
         with at_place("filter"):
             known_on_error(on_error)
-            if isinstance(keep, pl.Expr):
-                step: Keep | KeepRows = Keep("filter", condition(self.schema, keep), self.schema, on_error)
-            elif callable(keep):
-                step = KeepRows("filter", keep, self.schema, on_error)
+            checked = self._condition(keep)
+            if isinstance(checked, pl.Expr):
+                step: Keep | KeepRows = Keep("filter", checked, self.schema, on_error)
             else:
-                raise Misuse(f"{keep!r} is neither a Polars expression nor a function")
+                step = KeepRows("filter", checked, self.schema, on_error)
             return Stream(self.flow, self._stage("filter", step), self.schema, self.keys, self.time)
+
+    def _condition(self, given: Any) -> pl.Expr | Callable[[Any], Any]:
+        if isinstance(given, pl.Expr):
+            return condition(self.schema, given)
+        if not callable(given):
+            raise Misuse(f"{given!r} is neither a Polars expression nor a function")
+        function: Callable[[Any], Any] = given
+        return function
 
     def drop(self, *columns: str) -> Stream:
         """All columns but these."""
@@ -139,13 +146,14 @@ class Stream(Dataset):
             parts = tuple(stream.lineage for stream in (self, *others))
             return Stream(self.flow, Merge(parts), self.schema, None, time)
 
-    def split(self, on_error: str = "dead_letter", **conditions: pl.Expr) -> Splits:
-        """``split(a=.., b=..)`` gives ``.a``, ``.b`` and ``.rest``; the first condition that holds wins."""
+    def split(self, on_error: str = "dead_letter", **conditions: pl.Expr | Callable[[Any], Any]) -> Splits:
+        """``split(a=.., b=..)`` gives ``.a``, ``.b`` and ``.rest``; the first condition (an expression, or a function
+        of a row) that holds wins."""
         with at_place("split"):
             known_on_error(on_error)
             if not conditions or {"rest", "errors", "out"} & set(conditions):
                 raise Misuse("name at least one part, none of them 'rest', 'errors' or 'out'")
-            checked = tuple((name, condition(self.schema, given)) for name, given in conditions.items())
+            checked = tuple((name, self._condition(given)) for name, given in conditions.items())
             stage = self._stage("split", Split("split", checked, self.schema, on_error)).stage
             return Splits(
                 {

@@ -123,6 +123,22 @@ def test_union_and_split(run: Run) -> None:
     assert [e.port for e in compile_flow(flow).inputs("out")] == [0, 1, 2]
 
 
+def test_split_by_functions_asks_about_what_is_left(run: Run) -> None:
+    flow, stream = sales()
+    parts = stream.split(small=pl.col("amount") < 5, exact=lambda row: 60 % (row.amount - 4) == 0 and row.store != "e")
+    parts.exact.select("amount").collect("out")
+    parts.rest.select("amount").collect("rest")
+    left = [r for r in SALES if r["amount"] >= 5]
+    exact = [r["amount"] for r in left if 60 % (r["amount"] - 4) == 0 and r["store"] != "e"]
+    # Asked about the row with amount 4 the function would fail.
+    assert [row["amount"] for row in everywhere(run, flow)] == exact
+    assert [row["amount"] for row in everywhere(run, flow, "rest")] == [
+        r["amount"] for r in left if r["amount"] not in exact
+    ]
+    with pytest.raises(seep.Misuse, match="neither a Polars expression nor a function"):
+        stream.split(a=True)  # type: ignore[arg-type]
+
+
 def test_aggregate_gives_a_table(run: Run) -> None:
     flow, stream = sales()
     table = stream.key_by("store").aggregate(n=seep.count(), sum=seep.total("amount"))
