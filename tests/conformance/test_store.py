@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import secrets
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace as with_fields
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from seep.errors import Misuse
 from seep.model.arrow import ArrowBatch, ArrowState
 from seep.model.epoch import Progress
 from seep.model.ids import EVERYTHING, FOREVER, Generation, KeyRange, PartitionId
@@ -38,7 +41,9 @@ from seep.runtime.stores.base import Store, StoreEffect
 from seep.runtime.stores.directory import DirectoryStore
 from seep.runtime.stores.log import REWRITE_BYTES
 from seep.runtime.stores.memory import MemoryStore
+from seep.runtime.stores.redis import RedisStore, check
 from seep.state.checkpoint import Buffered, Checkpoint
+from tests.servers import RedisServer
 
 KEY = b"k" * 32
 PART = PartitionId("count by ../store\u2192~.", 3)
@@ -422,3 +427,114 @@ class TestDirectory(Contract):
 def race(path: str, name: str) -> list[int]:
     store = DirectoryStore(path, KEY, fsync=False)
     return [e for e in range(60) if ask(store, Append(1, PART, OLD, e, name)).error == ""]
+
+
+@pytest.fixture
+def mortal(tmp_path: Path) -> Iterator[RedisServer]:
+    """One that may be killed."""
+    made = RedisServer(tmp_path / "redis")
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    made = RedisServer(tmp_path_factory.mktemp("redis"))
+    made.start()
+    yield made
+    made.stop()
+
+
+def appended(store: Store) -> list[int]:
+    return [epoch for epoch in range(60) if not ask(store, Append(1, PART, OLD, epoch, 0)).error]
+
+
+class TestRedis(Contract):
+    @pytest.fixture
+    def store(self, server: RedisServer) -> RedisStore:
+        return RedisStore(server.url, f"seep:{secrets.token_hex(4)}:", KEY)
+
+    @staticmethod
+    def again(store: RedisStore, server: RedisServer, key: bytes = KEY) -> RedisStore:
+        return RedisStore(server.url, store._prefix, key)
+
+    def test_another_process_sees_it_all(self, store: RedisStore, server: RedisServer) -> None:
+        put(store, checkpoint(1))
+        value(store, Append(1, PART, OLD, 1, "a"))
+        other = self.again(store, server)
+        assert versions(other) == [1]
+        value(other, Append(1, PART, OLD, 2, "b"))
+        assert ask(store, Append(1, PART, OLD, 2, "c")).error == "exists"
+        assert log(store) == [(1, "a"), (2, "b")]
+
+    def test_a_damaged_checkpoint_is_put_aside(self, store: RedisStore) -> None:
+        put(store, spread(1), spread(2))
+        [name] = [n for n in store._client.keys(f"{store._prefix}bytes:*") if b":2:" in n]
+        portion = bytearray(store._client.hget(name, "2"))
+        portion[len(portion) // 2] ^= 1
+        store._client.hset(name, "2", bytes(portion))
+        assert versions(store) == [1]
+        assert store.statistics()["damaged_checkpoints"] == 1
+        assert versions(store) == [1]
+        store.perform(DropCheckpoints(PART, OLD, 2))
+        assert ask(store, LoadCheckpoints(1, PART)).error == "damaged"
+        store.perform(DropCheckpoints(PART, OLD, 3))
+        assert versions(store) == []
+        assert not store._client.keys(f"{store._prefix}bytes:*")
+
+    def test_what_a_kill_left_half_written_is_no_checkpoint_and_goes(self, store: RedisStore) -> None:
+        put(store, checkpoint(1))
+        store._saved(PART)._write(2, [b"half"])
+        assert versions(store) == [1]
+        put(store, checkpoint(3))
+        store.perform(DropCheckpoints(PART, OLD, 3))
+        assert len(store._client.keys(f"{store._prefix}bytes:*")) == 1
+
+    def test_another_key_reads_nothing_and_moves_nothing(self, store: RedisStore, server: RedisServer) -> None:
+        put(store, checkpoint(1))
+        value(store, Append(1, PART, OLD, 1, "a"))
+        other = self.again(store, server, b"x" * 32)
+        assert ask(other, LoadCheckpoints(1, PART)).error == "damaged"
+        assert ask(other, ReadLog(1, PART)).error == "damaged"
+        assert versions(store) == [1]
+        assert log(store) == [(1, "a")]
+
+    def test_two_never_append_one_epoch_twice(self, store: RedisStore, server: RedisServer) -> None:
+        with ThreadPoolExecutor(2) as pool:
+            stores = [self.again(store, server) for _ in range(2)]
+            won = list(
+                pool.map(lambda one: [e for e in range(60) if not ask(one, Append(1, PART, OLD, e, 0)).error], stores)
+            )
+        assert sorted(won[0] + won[1]) == list(range(60))
+        assert [epoch for epoch, _ in log(store)] == list(range(60))
+
+    def test_a_server_that_is_gone_fails_and_one_that_comes_back_knows(self, mortal: RedisServer) -> None:
+        server = mortal
+        store = RedisStore(server.url, "seep:x:", KEY)
+        value(store, FenceStore(1, PART, OLD))
+        put(store, spread(1))
+        value(store, Append(1, PART, OLD, 1, "a"))
+        server.kill()
+        assert ask(store, Append(1, PART, OLD, 2, "b")).error == "failed"
+        assert ask(store, LoadCheckpoints(1, PART)).error == "failed"
+        server.start()
+        assert versions(store) == [1]
+        value(store, Append(1, PART, OLD, 2, "b"))
+        assert log(store) == [(1, "a"), (2, "b")]
+        server.empty()
+        server.start()
+        assert ask(store, Append(1, PART, OLD, 3, "c")).error == "lost"
+        assert ask(store, PutCheckpoint(1, checkpoint(2))).error == "lost"
+
+    def test_a_server_that_may_forget_is_refused(self, server: RedisServer) -> None:
+        check(server.url)
+        client = RedisStore(server.url, "x", KEY)._client
+        client.config_set("appendfsync", "everysec")
+        with pytest.raises(Misuse, match="appendfsync is 'everysec'; set it to 'always'"):
+            check(server.url)
+        client.config_set("appendfsync", "always")
+        with pytest.raises(Misuse, match="does not answer"):
+            check("redis://127.0.0.1:1/0")
+        with pytest.raises(Misuse, match="such as redis://"):
+            check("nonsense")

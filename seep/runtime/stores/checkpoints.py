@@ -7,7 +7,7 @@ is set aside when it is found, which may be when another part of it was read all
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -104,8 +104,7 @@ class CheckpointFiles:
     def fold(self, fenced: Callable[[], bool]) -> None:
         """Make a chain that has grown long into one full checkpoint, beside whatever else goes on."""
         chain = self._growing
-        grown_bytes = sum(size for _, size in chain[1:])
-        if len(chain) <= CHAIN_MINIMUM or (grown_bytes <= chain[0][1] / 2 and len(chain) <= CHAIN_MAXIMUM):
+        if not outgrown(chain):
             return
         version = chain[-1][0]
         target = self._home / f"{version}{_SUFFIX}"
@@ -146,3 +145,9 @@ class CheckpointFiles:
         for path in self._home.glob(f"*{_SUFFIX}.damaged"):
             if int(path.name.split(".")[0]) < oldest:
                 path.unlink(missing_ok=True)
+
+
+def outgrown(chain: Sequence[tuple[int, int]]) -> bool:
+    """Is this chain of (version, bytes) worth folding?"""
+    grown_bytes = sum(size for _, size in chain[1:])
+    return len(chain) > CHAIN_MINIMUM and (grown_bytes > chain[0][1] / 2 or len(chain) > CHAIN_MAXIMUM)
