@@ -30,7 +30,9 @@ class Watch:
     def __init__(self, world: World) -> None:
         self.world = world
         self.looks = 0
-        self.version = -1
+        self.journal: Journal | None = None
+        """Of which the pairs are. A journal that was lost before anybody had an answer may be followed by another one of
+        the same version."""
         self.pairs: list[tuple[Entry, str, tuple[Entry, ...]]] = []
         """(sender, edge, its receivers), by the journal in the store."""
         self.excused: set[PartitionId] = set()
@@ -44,7 +46,7 @@ class Watch:
         if journal is None:
             return
         self.looks += 1
-        if journal.version != self.version:
+        if journal is not self.journal:
             self._read(journal)
         if store.beyond:
             based = {e.partition for e in journal.entries.values() if any(p in store.beyond for p, _ in e.base)}
@@ -53,7 +55,7 @@ class Watch:
         self._check_bases(journal)
 
     def _read(self, journal: Journal) -> None:
-        self.version = journal.version
+        self.journal = journal
         graph = self.world.graph
         receivers = {name: tuple(journal.of(name)) for name in graph.nodes}
         self.pairs = [
@@ -165,7 +167,7 @@ def unrest(world: World, watch: Watch) -> str:
     for entry in journal.entries.values():
         if entry.role == SEALED:
             waits = [r for s, _, receivers in watch.pairs if s == entry for r in receivers]
-            if watch.version == journal.version and all(
+            if watch.journal is journal and all(
                 trims.get(r.partition, -1) >= min(entry.last, r.last) for r in waits
             ):
                 return f"{entry.partition} is sealed, and nobody can ask for anything of it"
