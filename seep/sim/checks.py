@@ -31,8 +31,8 @@ class Watch:
         self.world = world
         self.looks = 0
         self.journal: Journal | None = None
-        """Of which the pairs are. A journal that was lost before anybody had an answer may be followed by another one of
-        the same version."""
+        """Of which the pairs are. One that was lost before anybody had an answer may be followed by another of the same
+        version."""
         self.pairs: list[tuple[Entry, str, tuple[Entry, ...]]] = []
         """(sender, edge, its receivers), by the journal in the store."""
         self.excused: set[PartitionId] = set()

@@ -57,6 +57,19 @@ def drop_a_base(stage: Stage) -> None:
     )
 
 
+def test_a_journal_that_was_lost_is_not_looked_at_again(stage: Stage) -> None:
+    """Seed 61003900: one with a partition more was lost before its answer; another of its version went without it."""
+    store, watch = stage.world.store, Watch(stage.world)
+    journal = store.journal
+    assert journal is not None
+    gone = with_fields(journal.entries[PART], partition=PartitionId("a", 9))
+    store.journal = with_fields(journal, version=journal.version + 1, entries={**journal.entries, gone.partition: gone})
+    watch._read(store.journal)
+    store.journal = with_fields(journal, version=journal.version + 1)
+    watch()
+    assert all(gone not in receivers for _, _, receivers in watch.pairs)
+
+
 def send_too_much(stage: Stage) -> None:
     cursor = stage.operator("a/0").outputs.cursors["a>out"][PartitionId("out", 0)]
     cursor.opened.extend((epoch, 0) for epoch in range(99))
