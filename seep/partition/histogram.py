@@ -17,6 +17,13 @@ class Histogram:
         self.counts[bisect_left(BOUNDS_MS, took_ms)] += 1
         self.sum_ms += took_ms
 
+    def with_one(self, took_ms: float) -> Histogram:
+        """Another one, with this counted too."""
+        more = Histogram()
+        more.counts, more.sum_ms = list(self.counts), self.sum_ms
+        more.add(took_ms)
+        return more
+
     def buckets(self) -> list[tuple[str, float]]:
         """(upper bound in seconds, how many were at most as long), the last without a bound."""
         found, total = [], 0

@@ -248,6 +248,18 @@ class Outputs:
         return most
 
     @property
+    def credit(self) -> tuple[int, int]:
+        """(epochs, bytes) that may still be sent to the live receiver with the least left, until it takes some."""
+        entries, settings = self.desk.journal.entries, self.desk.settings
+        epochs, size_bytes = settings.credit_epochs, settings.credit_bytes
+        for cursors in self.cursors.values():
+            for receiver, cursor in cursors.items():
+                if entries[receiver].role == LIVE:
+                    epochs = min(epochs, settings.credit_epochs - len(cursor.opened))
+                    size_bytes = min(size_bytes, settings.credit_bytes - cursor.open_bytes)
+        return max(0, epochs), max(0, size_bytes)
+
+    @property
     def size_bytes(self) -> int:
         return sum(buffer.size_bytes for buffer in self.buffers.values())
 

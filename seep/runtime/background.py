@@ -113,8 +113,8 @@ class Background:
             self.saved[partition] = before._replace(failed=before.failed + 1)
         else:
             size_bytes = getattr(state, "size_bytes", 0)
-            seconds = before.seconds + (now_ms() - began_ms) / 1000
-            self.saved[partition] = Saved(before.written + 1, before.failed, before.size_bytes + size_bytes, seconds)
+            took = before.took.with_one(now_ms() - began_ms)
+            self.saved[partition] = Saved(before.written + 1, before.failed, before.size_bytes + size_bytes, took)
             if not self._closing.is_set():
                 self._folds.submit(self._run, lambda: self._store.fold(partition, effect.checkpoint.generation))
         return reply

@@ -140,7 +140,7 @@ class ControllerHost:
             self._perform([WantWorkers(self._wanted)])
         if machine.journal.version and not self.view.journal.version:
             self.job.begin()
-        self.changes.look(machine.journal, now_ms())
+        self.changes.look(machine.journal, now_ms(), machine.heard, machine.statuses)
         busy = {said.partition: said for said in machine.attendance.busy.values() if said.partition is not None}
         self.view = View(machine.journal, dict(machine.statuses), tuple(machine.heard), tuple(machine.decisions), busy)
         self._judge()

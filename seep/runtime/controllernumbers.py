@@ -7,11 +7,13 @@ target, and ``job`` and ``instance`` are Prometheus' own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from seep.control.governor import DIRECTIONS, HELD
+from seep.model.ids import PartitionId
 from seep.partition.histogram import Histogram
 from seep.protocol.journal import LIVE, Journal, Replace
+from seep.protocol.messages import Status
 from seep.runtime.numbers import Family, Snapshot
 
 DECISIONS = Family("seep_controller_decisions_total", ("direction",), "Decisions on an operator: out, in, none.")
@@ -20,8 +22,9 @@ PARTITIONS = Family("seep_controller_partitions", ("operator",), "Live partition
 WORKERS = Family("seep_controller_workers", (), "Workers that are heard of.")
 REPLACED = Family("seep_controller_replace_seconds", (), "From the first step of a Replace to its commit.")
 RECOVERIES = Family("seep_controller_recoveries_total", (), "Partitions started again, since their worker was lost.")
-FAMILIES = (DECISIONS, HELD_BACK, PARTITIONS, WORKERS, REPLACED, RECOVERIES)
-HISTOGRAMS = frozenset({REPLACED.name})
+RECOVERED = Family("seep_controller_recovery_seconds", (), "From a worker's loss until its partitions are further on.")
+FAMILIES = (DECISIONS, HELD_BACK, PARTITIONS, WORKERS, REPLACED, RECOVERIES, RECOVERED)
+HISTOGRAMS = frozenset({REPLACED.name, RECOVERED.name})
 
 
 class Changes:
@@ -31,12 +34,19 @@ class Changes:
         self.replaced = Histogram()
         """Committed Replaces; what was given up is left out."""
         self.recoveries = 0
+        self.recovered = Histogram()
+        """Until each lost partition had taken an epoch later than any it had told of."""
+        self._lost: dict[PartitionId, tuple[float, int]] = {}
+        """(when, its latest epoch) of those that are not back yet."""
         self._journal = Journal()
         self._began_ms: dict[int, float] = {}
         """By the number of the Replace: when it was first seen."""
 
-    def look(self, journal: Journal, now_ms: float) -> None:
-        """To be called with every new journal; the same one again is nothing new."""
+    def look(
+        self, journal: Journal, now_ms: float, heard: Container[str], statuses: Mapping[PartitionId, Status]
+    ) -> None:
+        """To be called with every turn of the loop. `heard`: the workers that are there."""
+        self._look_for_lost(journal, now_ms, heard, statuses)
         before, self._journal = self._journal, journal
         if journal is before:
             return
@@ -49,6 +59,27 @@ class Changes:
             now = journal.entries.get(partition)
             if now is not None and entry.worker and now.generation != entry.generation:
                 self.recoveries += 1
+                # A zombie is replaced although its worker is heard of.
+                self._lost.setdefault(partition, (now_ms, _epoch(statuses.get(partition))))
+
+    def _look_for_lost(
+        self, journal: Journal, now_ms: float, heard: Container[str], statuses: Mapping[PartitionId, Status]
+    ) -> None:
+        for partition, entry in journal.entries.items():
+            if entry.role == LIVE and entry.worker and entry.worker not in heard:
+                self._lost.setdefault(partition, (now_ms, _epoch(statuses.get(partition))))
+        for partition, (since_ms, epoch) in list(self._lost.items()):
+            now, status = journal.entries.get(partition), statuses.get(partition)
+            if now is None or now.role != LIVE:
+                del self._lost[partition]  # others have taken its place
+            elif now.worker in heard and status is not None and status.generation == now.generation:
+                if status.epoch > epoch or status.ended:
+                    del self._lost[partition]
+                    self.recovered.add(now_ms - since_ms)
+
+
+def _epoch(status: Status | None) -> int:
+    return status.epoch if status is not None else -1
 
 
 def _committed(replace: Replace, journal: Journal) -> bool:
@@ -70,4 +101,5 @@ def snapshot(
         WORKERS.name: {(): workers},
         REPLACED.name: {(): changes.replaced},
         RECOVERIES.name: {(): changes.recoveries},
+        RECOVERED.name: {(): changes.recovered},
     }

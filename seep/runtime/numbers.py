@@ -49,6 +49,8 @@ FAMILIES = (
     Family("seep_latency_seconds", PARTITION, "From the cut of an epoch at its source to its commit at a sink."),
     Family("seep_hot_key_share", PARTITION, "Of the rows taken, those that one key (bucket) has, at most."),
     Family("seep_queue_epochs", PARTITION, "Epochs sent and not taken by the slowest receiver."),
+    Family("seep_credit_epochs", PARTITION, "Epochs that the receiver with the least credit left may still be sent."),
+    Family("seep_credit_bytes", PARTITION, "Bytes that the receiver with the least credit left may still be sent."),
     Family("seep_blocked_seconds_total", BLOCKED, "Time without work, by reason: input, output, checkpoint."),
     Family("seep_busy_seconds_total", PARTITION, "Time the partition was at work, without encoding what it sends."),
     Family("seep_state_bytes", PARTITION, "Processing state held."),
@@ -57,10 +59,11 @@ FAMILIES = (
     Family("seep_checkpoints_total", PARTITION, "Checkpoints made durable."),
     Family("seep_checkpoints_failed_total", PARTITION, "Checkpoints that the store did not take."),
     Family("seep_checkpoint_bytes_total", PARTITION, "Bytes of the checkpoints made durable, before they are encoded."),
-    Family("seep_checkpoint_seconds_total", PARTITION, "Time spent to encode and write checkpoints."),
+    Family("seep_checkpoint_duration_seconds", PARTITION, "To encode and write a checkpoint, until it is durable."),
     Family("seep_unprotected_seconds_total", PARTITION, "Time in which no upstream worker held a copy of the state."),
     Family("seep_dead_letters_total", PARTITION, "Rows that user code refused."),
     Family("seep_dropped_total", DROPPED, "Dropped: late, skipped, duplicate (replayed), fenced (of a zombie)."),
+    Family("seep_replace_output_gap_seconds", PARTITION, "Longest time without an epoch at a sink around a Replace."),
     Family("seep_recoveries_total", PARTITION, "Starts of the partition here because it was lost elsewhere."),
     Family("seep_worker_busy_seconds_total", WORKER, "Time the processing loop had work."),
     Family("seep_worker_cpu_seconds_total", WORKER, "Processor time of the process."),
@@ -76,7 +79,7 @@ FAMILIES = (
     Family("seep_worker_dead_letters_unwritten_total", WORKER, "Dead letters beyond what the file of the job holds."),
 )
 BY_NAME = {family.name: family for family in FAMILIES}
-HISTOGRAMS = frozenset({"seep_latency_seconds"})
+HISTOGRAMS = frozenset({"seep_latency_seconds", "seep_checkpoint_duration_seconds", "seep_replace_output_gap_seconds"})
 
 Snapshot = Mapping[str, Mapping[tuple[str, ...], "float | Histogram"]]
 """By family, then by the values of its labels."""
@@ -88,7 +91,8 @@ class Saved(NamedTuple):
     written: int = 0
     failed: int = 0
     size_bytes: int = 0
-    seconds: float = 0.0
+    took: Histogram = Histogram()
+    """Never changed: the next value has a histogram of its own."""
 
 
 class Timed(NamedTuple):
@@ -108,6 +112,7 @@ def snapshot(
     recovered: Mapping[PartitionId, int],
     timed: Mapping[PartitionId, Timed],
     arrivals: Mapping[PartitionId, Arrival | None],
+    gaps: Mapping[PartitionId, Histogram],
 ) -> Snapshot:
     """`own`: families of the worker itself; `counts`: what its machine has dropped."""
     found: dict[str, dict[tuple[str, ...], float | Histogram]] = {family.name: {} for family in FAMILIES}
@@ -121,8 +126,10 @@ def snapshot(
     for partition in partitions:
         who = partition.entry.partition
         labels = (worker, who.operator, str(who.number))
-        for name, number in _of(partition, saved.get(who, Saved()), recovered.get(who, 0)).items():
+        kept = saved.get(who, Saved())
+        for name, number in _of(partition, kept, recovered.get(who, 0)).items():
             found[name][labels] = number
+        found["seep_checkpoint_duration_seconds"][labels] = kept.took
         for name, by_edge in _by_edge(partition).items():
             for edge, rows in by_edge.items():
                 found[name][(*labels, edge)] = rows
@@ -137,6 +144,7 @@ def snapshot(
             found["seep_source_lag_seconds"][labels] = arrival.lag_seconds
         if isinstance(partition, SinkPartition):
             found["seep_latency_seconds"][labels] = partition.latency
+            found["seep_replace_output_gap_seconds"][labels] = gaps.get(who, Histogram())
         statistics = partition.status().statistics
         for reason in ("late", "skipped"):
             found["seep_dropped_total"][(*labels, reason)] = statistics.get(reason, 0)
@@ -171,7 +179,6 @@ def _of(partition: Partition, saved: Saved, recovered: int) -> dict[str, float]:
         "seep_checkpoints_total": saved.written,
         "seep_checkpoints_failed_total": saved.failed,
         "seep_checkpoint_bytes_total": saved.size_bytes,
-        "seep_checkpoint_seconds_total": saved.seconds,
         "seep_unprotected_seconds_total": statistics.get("unprotected_ms", 0) / 1000,
         "seep_dead_letters_total": statistics.get("errors", 0),
         "seep_recoveries_total": recovered,
@@ -181,6 +188,7 @@ def _of(partition: Partition, saved: Saved, recovered: int) -> dict[str, float]:
         found["seep_watermark_lag_seconds"] = partition.desk.wall_ms / 1000 - watermark / 1_000_000
     if not isinstance(partition, SinkPartition):
         found["seep_queue_epochs"] = partition.outputs.waiting
+        found["seep_credit_epochs"], found["seep_credit_bytes"] = partition.outputs.credit
     if isinstance(partition, OperatorPartition):
         found["seep_hot_key_share"] = partition.load.hot_share
     return found

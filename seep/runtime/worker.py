@@ -29,6 +29,7 @@ from seep.runtime.background import Background
 from seep.runtime.clock import now_ms, wall_ms
 from seep.runtime.deadletters import DeadLetters
 from seep.runtime.exporter import Asked, Exporter
+from seep.runtime.gaps import Gaps
 from seep.runtime.heartbeat import Heartbeat
 from seep.runtime.job import JobDirectory
 from seep.runtime.numbers import Snapshot, snapshot
@@ -62,6 +63,7 @@ class WorkerHost:
         self.exporter = Exporter(self.asked.take)
         self.letters = DeadLetters(job.path)
         self.time = Timekeeper()
+        self.gaps = Gaps()
         self.arrivals: dict[PartitionId, Arrivals] = {}
         self.recovered: dict[PartitionId, int] = {}
         """By partition: how often it came here because it was lost elsewhere."""
@@ -147,6 +149,7 @@ class WorkerHost:
 
     def _look_around(self, at_ms: float) -> None:
         self.time.look(self.machine.partitions.values(), self.machine.busy_ms, at_ms)
+        self.gaps.look(self.machine.partitions.values(), self.machine.desk.journal, at_ms)
         self.transport.lost()  # peers come back by themselves, or the controller says who took over
         away_ms, self._looked_ms = at_ms - self._looked_ms, at_ms
         if self.transport.connected(CONTROLLER) or away_ms > AWAY_MS:
@@ -185,7 +188,8 @@ class WorkerHost:
         partitions = self.machine.partitions.values()
         counts = self.machine.statistics()
         saved, timed = dict(self.background.saved), self.time.timed
-        return snapshot(self.worker, own, counts, partitions, saved, self.recovered, timed, self._arrivals())
+        arrivals, gaps = self._arrivals(), self.gaps.seen
+        return snapshot(self.worker, own, counts, partitions, saved, self.recovered, timed, arrivals, gaps)
 
     def _arrivals(self) -> dict[PartitionId, Arrival | None]:
         found: dict[PartitionId, Arrival | None] = {}

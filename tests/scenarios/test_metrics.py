@@ -9,6 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import seep
+from seep.model.settings import Settings
 from seep.running.job import Job
 from seep.runtime.numbers import FAMILIES, HISTOGRAMS
 from tests.scenarios.oracles import KEYS, advance, counting, until
@@ -41,6 +42,13 @@ def scrape(job: Job) -> dict[str, dict[tuple[str, ...], float]]:
     return found
 
 
+def controller(job: Job) -> dict[str, float]:
+    """Its own numbers, those without a label."""
+    with urlopen(f"http://127.0.0.1:{job._control.metrics_port}/metrics", timeout=5) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+        return {sample.name: sample.value for family in families for sample in family.samples if not sample.labels}
+
+
 @pytest.mark.timeout(90)
 def test_the_numbers_say_what_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEEP_HOME", str(tmp_path))
@@ -68,7 +76,11 @@ def test_the_numbers_say_what_happened(tmp_path: Path, monkeypatch: pytest.Monke
         assert now["seep_state_keys"]["count", ""] == KEYS
         assert now["seep_state_bytes"]["count", ""] > 0
         assert now["seep_checkpoint_bytes_total"]["count", ""] > 0
-        assert now["seep_checkpoint_seconds_total"]["count", ""] > 0
+        assert now["seep_checkpoint_duration_seconds_count"]["count", ""] > 1
+        assert now["seep_checkpoint_duration_seconds_sum"]["count", ""] > 0
+        assert 0 <= now["seep_credit_epochs"]["count", ""] <= Settings().credit_epochs
+        assert 0 <= now["seep_credit_bytes"]["count", ""] <= Settings().credit_bytes
+        assert now["seep_replace_output_gap_seconds_count"]["counts", ""] == 0
         assert now["seep_epoch"]["count", ""] >= now["seep_durable_epoch"]["count", ""] > 0
         assert now["seep_worker_busy_seconds_total"]["", ""] > 0
         for operator in ("numbers", "count", "counts"):
@@ -83,5 +95,9 @@ def test_the_numbers_say_what_happened(tmp_path: Path, monkeypatch: pytest.Monke
         job.kill("count", 0)
         until(lambda: scrape(job)["seep_recoveries_total"].get(("count", ""), 0) == 1, "the recovery")
         advance(job, 5)
+        job.scale("count", 2)
+        until(lambda: scrape(job)["seep_replace_output_gap_seconds_count"]["counts", ""] == 1, "the gap of a Replace")
+        assert controller(job)["seep_controller_recovery_seconds_count"] >= 1
+        assert controller(job)["seep_controller_replace_seconds_count"] == 1
     finally:
         job.close()

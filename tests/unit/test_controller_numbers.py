@@ -12,6 +12,7 @@ from seep.control import governor, planner
 from seep.model.ids import EVERYTHING, PartitionId
 from seep.partition.contract import Graph, Node
 from seep.protocol.journal import Journal
+from seep.protocol.messages import Status
 from seep.runtime.controllernumbers import FAMILIES, HISTOGRAMS, Changes, snapshot
 from seep.runtime.exporter import Exporter
 
@@ -35,8 +36,8 @@ def looked(*journals: Journal) -> Changes:
     """At one journal a second."""
     changes = Changes()
     for second, journal in enumerate(journals):
-        changes.look(journal, 1000.0 * second)
-        changes.look(journal, 1000.0 * second + 1)
+        changes.look(journal, 1000.0 * second, {"w1", "w2"}, {})
+        changes.look(journal, 1000.0 * second + 1, {"w1", "w2"}, {})
     return changes
 
 
@@ -68,6 +69,34 @@ def test_a_partition_that_comes_back_elsewhere_is_a_recovery() -> None:
     assert looked(first, journal, planner.restart(journal, WORK, "w2")).recoveries == 1
 
 
+def told(journal: Journal, epoch: int) -> dict[PartitionId, Status]:
+    return {WORK: Status(WORK, journal.entries[WORK].generation, journal.version, epoch)}
+
+
+def test_a_recovery_lasts_until_the_partition_is_further_on() -> None:
+    changes, before = Changes(), placed()
+    after = planner.restart(before, WORK, "w2")
+    changes.look(before, 0.0, {"w1", "w2"}, told(before, 7))
+    changes.look(before, 1_000.0, {"w2"}, told(before, 7))  # its worker is missed
+    changes.look(after, 1_100.0, {"w2"}, told(before, 7))
+    changes.look(after, 1_200.0, {"w2"}, told(after, -1))  # it has started
+    changes.look(after, 1_300.0, {"w2"}, told(after, 7))  # it has what it had
+    assert sum(changes.recovered.counts) == 0
+    changes.look(after, 1_400.0, {"w2"}, told(after, 8))
+    assert (sum(changes.recovered.counts), changes.recovered.sum_ms) == (1, 400.0)
+    changes.look(after, 1_500.0, {"w2"}, told(after, 9))
+    assert (sum(changes.recovered.counts), changes.recoveries) == (1, 1)
+
+
+def test_what_others_take_the_place_of_is_no_longer_waited_for() -> None:
+    changes, begun = Changes(), split(placed())
+    changes.look(begun, 0.0, {"w2"}, told(begun, 7))
+    over = committed(begun)
+    changes.look(over, 100.0, {"w2"}, {})
+    changes.look(placed(), 200.0, {"w1"}, told(placed(), 9))
+    assert sum(changes.recovered.counts) == 0
+
+
 def test_every_reason_of_the_governor_is_known() -> None:
     """Read from its text: what stands before a colon where something is held back."""
     text = Path(governor.__file__).read_text()
@@ -93,3 +122,4 @@ def test_all_is_served_from_the_start() -> None:
     assert values["seep_controller_workers",] == 2
     assert values["seep_controller_replace_seconds_count",] == 0
     assert values["seep_controller_recoveries_total",] == 0
+    assert values["seep_controller_recovery_seconds_count",] == 0
