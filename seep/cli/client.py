@@ -60,3 +60,6 @@ class Remote:
 
     def audit(self) -> dict[str, Any]:
         return ask(self._flow, "GET", "audit")
+
+    def savepoint(self, name: str) -> dict[str, Any]:
+        return ask(self._flow, "POST", "savepoint", {"name": name})

@@ -290,7 +290,8 @@ class Job:
 
 class Unwaiting:
     def __init__(self, job: Job, control: HostControl) -> None:
-        self.status, self.kill, self.scale, self.audit = control.status, control.kill, control.scale, job.audit
+        self.status, self.kill, self.scale = control.status, control.kill, control.scale
+        self.audit, self.savepoint = job.audit, job.savepoint
 
 
 def _remove(path: Path) -> None:

@@ -8,11 +8,13 @@ that the logs hold every row of every source once is checked first.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import msgpack
 
+from seep.model.batch import State
 from seep.model.epoch import Moment
 from seep.model.ids import BEGINNING, BUCKETS, FOREVER, KeyRange, PartitionId
 from seep.partition.contract import Graph, Node
@@ -24,7 +26,27 @@ class Violation(AssertionError):
     """A promise was broken."""
 
 
-def source_cuts(graph: Graph, store: SimStore, source: str) -> dict[int, dict[int, list[Any]]]:
+class Logs(Protocol):
+    """What was ever written: by the simulator's store, or by an onlooker of a real job."""
+
+    history: dict[PartitionId, list[tuple[int, Any]]]
+    """(epoch, record) of each partition's log, forgotten or not, in order."""
+    journals: list[Journal]
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Where to begin, if not at the beginning: after an epoch, with what each operator held then."""
+
+    epoch: int = 0
+    states: Mapping[str, State] = field(default_factory=dict)
+    moments: Mapping[str, Moment] = field(default_factory=dict)
+
+
+NOTHING_YET = Begun()
+
+
+def source_cuts(graph: Graph, store: Logs, source: str) -> dict[int, dict[int, list[Any]]]:
     """epoch -> split -> [start, end, time, ended, heard], over all partitions the source ever had."""
     cuts: dict[int, dict[int, list[Any]]] = {}
     for partition, log in store.history.items():
@@ -84,16 +106,18 @@ def _filled(cuts: dict[int, dict[int, list[Any]]]) -> list[int]:
     return [epoch for epoch, splits in cuts.items() if any(start != end for start, end, *_ in splits.values())]
 
 
-def expected(graph: Graph, store: SimStore) -> dict[str, dict[int, Any]]:
+def expected(graph: Graph, store: Logs, begun: Begun = NOTHING_YET, upto: int = FOREVER) -> dict[str, dict[int, Any]]:
     """For each sink: epoch -> record."""
     cuts = {n.name: source_cuts(graph, store, n.name) for n in graph.nodes.values() if n.kind == "source"}
-    epochs = sorted({epoch for cut in cuts.values() for epoch in cut})
+    epochs = sorted({epoch for cut in cuts.values() for epoch in cut if begun.epoch < epoch <= upto})
     machines = {name: node.make() for name, node in graph.nodes.items()}
-    before: dict[str, Moment] = {}
+    for name, state in begun.states.items():
+        machines[name].load(state)
+    before: dict[str, Moment] = dict(begun.moments)
     clocks = {name: _Clock(store, name, machines[name]) for name in cuts}
-    now: dict[str, int] = dict.fromkeys(cuts, 0)
-    result: dict[str, dict[int, Any]] = {n.name: {} for n in graph.nodes.values() if n.kind == "sink"}
     walls = _walls(store)
+    now = {name: _latest(walls.get(name, {}), begun.epoch) for name in cuts}
+    result: dict[str, dict[int, Any]] = {n.name: {} for n in graph.nodes.values() if n.kind == "sink"}
     for epoch in epochs:
         batches: dict[str, Any] = {}
         marks: dict[str, tuple[int, int, bool]] = {}
@@ -122,7 +146,11 @@ def expected(graph: Graph, store: SimStore) -> dict[str, dict[int, Any]]:
     return result
 
 
-def _walls(store: SimStore) -> dict[str, dict[int, int]]:
+def _latest(times: Mapping[int, int], upto: int) -> int:
+    return max((at for epoch, at in times.items() if epoch <= upto), default=0)
+
+
+def _walls(store: Logs) -> dict[str, dict[int, int]]:
     walls: dict[str, dict[int, int]] = {}
     for partition, log in store.history.items():
         for epoch, record in log:
@@ -145,7 +173,7 @@ def _read(intake: Any, cut: dict[int, list[Any]], now_ms: int, batches: dict[str
 class _Clock:
     """A source's watermark and idleness, by what its logs say of each split at each cut."""
 
-    def __init__(self, store: SimStore, source: str, intake: Any) -> None:
+    def __init__(self, store: Logs, source: str, intake: Any) -> None:
         self.intake = intake
         firsts = {p: e.first for journal in store.journals for p, e in journal.entries.items()}
         said: list[tuple[float, int, list[Any], int]] = []

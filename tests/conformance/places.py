@@ -13,8 +13,9 @@ import psutil
 from demo.executors import executor_of
 from seep.backends.process import Process
 from seep.control.requests import ScaleTo
+from seep.running.chaos import Verdict
 from seep.running.job import Job
-from seep.testing import Driver
+from seep.testing import Driver, chaos
 from tests.conformance.chains import chained, row
 from tests.scenarios import oracles
 from tests.scenarios.oracles import epoch_of, process_of, until
@@ -51,6 +52,11 @@ class RealPlace:
 
     def scale_and_kill(self, count: int, victim: str) -> None:
         oracles.scale_and_kill(self.job, count, victim)
+
+    def chaos(self, plan: str, seconds: float) -> Verdict:
+        found = chaos(self.job, plan, seconds)
+        self.job.scale("count", 2)
+        return found
 
     def kill_executor(self) -> None:
         """The Java process whose child runs the operator."""

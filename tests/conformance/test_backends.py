@@ -129,6 +129,16 @@ def test_a_worker_that_is_not_needed_ends(place: Place) -> None:
     assert_chained(place.given(), place.rows_maximum)
 
 
+@over(BACKENDS[1:3])
+def test_a_plan_of_chaos(place: RealPlace) -> None:
+    """Local processes have a longer one of their own (`tests/scenarios/test_chaos.py`)."""
+    found = place.chaos("kill every 2s; pause 500ms every 3s; cut 300ms every 2s; scale random every 3s", 6.0)
+    assert found.good, found
+    assert found.done["kill"] >= 2
+    assert found.compared > 100
+    assert_chained(place.given(), place.rows_maximum)
+
+
 @over(BACKENDS[:1])
 def test_the_daemon_of_an_executor_is_killed(place: RealPlace) -> None:
     place.kill_daemon()

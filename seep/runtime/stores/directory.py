@@ -33,7 +33,7 @@ from seep.protocol.wire import decode_journal, encode_journal
 from seep.runtime.stores.base import DAMAGED, EXISTS, FAILED, FENCED, LOST, StoreEffect
 from seep.runtime.stores.checkpoints import CheckpointFiles
 from seep.runtime.stores.files import Files, escape, locked, read_or_none
-from seep.runtime.stores.log import Log
+from seep.runtime.stores.log import Log, Tail
 from seep.state import plain
 from seep.state.codec import FENCE, DamagedError, decode_value, encode_value
 from seep.state.saved import Saved
@@ -65,6 +65,10 @@ class DirectoryStore:
             "damaged_checkpoints": sum(saved.damaged for saved in list(self._checkpoints.values())),
             "torn_tails": sum(log.torn_tails for log in list(self._logs.values())),
         }
+
+    def tail(self, partition: PartitionId) -> Tail:
+        """For an onlooker who follows a partition's log."""
+        return Tail(self._home(partition) / "log", self._key)
 
     def _perform(self, effect: StoreEffect) -> StoreReply | None:
         match effect:

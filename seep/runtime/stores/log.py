@@ -190,3 +190,42 @@ def _padding(view: memoryview, offset: int) -> int:
     """How many bytes of padding begin here, which is so far into the file: zeros up to the next block, or nothing."""
     size = whole_blocks(offset) - offset
     return size if size and view[:size] == bytes(size) else 0
+
+
+class Tail:
+    """What others append to a log, for an onlooker: without their lock, and nothing is cut.
+
+    It gives every record that stands in the file when it looks, also those that are forgotten by then. What was
+    rewritten between two looks, and forgotten, it misses; whoever reads can tell by what the records say.
+    """
+
+    def __init__(self, path: Path, key: bytes) -> None:
+        self._path = path
+        self._key = key
+        self._inode, self._end = 0, 0
+
+    def more(self) -> list[tuple[int, Any]]:
+        """Records since the last call; after a rewrite some of them once more."""
+        try:
+            file = self._path.open("rb")
+        except FileNotFoundError:
+            return []
+        with file:
+            found = os.fstat(file.fileno())
+            if found.st_ino != self._inode or found.st_size < self._end:
+                self._inode, self._end = found.st_ino, 0
+            file.seek(self._end)
+            view = memoryview(file.read())
+        at, answer = 0, []
+        while at < len(view):
+            place = at + _padding(view[at:], self._end + at)
+            try:
+                size = sealed_bytes(view[place:])
+                kind, epoch, record = decode_value(RECORD, view[place : place + size], self._key)
+            except DamagedError:
+                break  # it is being written; what is damaged for good, its owner will find
+            if kind == _ROW:
+                answer.append((epoch, record))
+            at = place + size
+        self._end += at
+        return answer
