@@ -1,14 +1,14 @@
-"""The benchmarks by name, loaded when one is asked for; several runs of one as one result, and sweeps of a setting."""
+"""The benchmarks by name, loaded when one is asked for; several runs of one as one result."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from statistics import median
 from typing import Any
 
 from benchmarks.outcome import Options, Outcome, Tell
+from benchmarks.own import workload_named
 from seep.errors import Misuse
 
 MODULES = {
@@ -37,69 +37,65 @@ THROUGHPUT = (
 )
 """Workloads (`benchmarks.workloads`) as fast as they go; these have peers."""
 NAMES = (*THROUGHPUT, *MODULES)
-SWEPT: dict[str, Callable[[str], Any]] = {
-    "checkpoint": str,
-    "epoch": str,
-    "keys": int,
-    "kills": int,
-    "rate": float,
-    "rows": int,
-    "seconds": float,
-    "seed": int,
-    "workers": int,
+COMMON = frozenset({"seed"})
+OF_THROUGHPUT = frozenset({"checkpoint", "epoch", "keys", "rate", "rows", "seconds", "workers"})
+HEEDED = {
+    "elasticity": frozenset({"policy", "rate", "seconds"}),
+    "large-state": frozenset({"keys", "state"}),
+    "latency": frozenset({"checkpoint", "epoch", "keys", "rate", "seconds", "workers"}),
+    "overhead": frozenset({"kills", "seconds"}),
+    "policies": frozenset({"kills", "rate"}),
+    "recovery": frozenset({"checkpoint", "epoch", "kills", "rate", "state", "workers"}),
+    "rescale": frozenset({"checkpoint", "epoch", "kills", "rate", "seconds", "state", "workers"}),
+    "scaling": frozenset({"keys", "rows", "seconds"}),
+    "skew": frozenset({"kills", "rows"}),
+    "start": frozenset({"kills"}),
+    "zombie": frozenset({"checkpoint", "epoch", "kills", "rate", "seconds", "state", "workers"}),
 }
-"""Settings that can be swept, and what their values are."""
+"""By benchmark: what it can be swept over, besides `COMMON`; what it would pass over is refused."""
 WORST = frozenset({"lost", "duplicated", "reordered", "wrong"})
 """Of several runs the greatest counts, not the median: one wrong row is not made good by two clean runs."""
 
 
-def measure(name: str, options: Options, repeat: int, tell: Tell) -> Outcome:
-    """Run a benchmark so many times; figures are medians over the runs."""
-    check(name, options)
-    runs = []
+def measure(name: str, options: Options, repeat: int, tell: Tell) -> Iterator[Outcome]:
+    """Run a benchmark so many times."""
     for number in range(repeat):
 
         def part(what: str, share: float, number: int = number) -> None:
             tell(what, (number + share) / repeat)
 
-        runs.append(_once(name, options, part))
-    return runs[0] if repeat == 1 else together(runs)
+        yield _once(name, options, part)
 
 
-def check(name: str, options: Options) -> None:
-    """Refuse what cannot be run before anything runs."""
-    if name not in NAMES:
-        raise Misuse(f"no benchmark {name!r}; there are: {', '.join(NAMES)}")
+def check(name: str, options: Options, swept: Iterable[str] = ()) -> None:
+    """Refuse what cannot be run before anything runs. `swept`: the settings that are."""
+    own = ":" in name
+    if own:
+        workload_named(name)
+    elif name not in NAMES:
+        raise Misuse(f"no benchmark {name!r}; there are: {', '.join(NAMES)}; or module:Class, a workload of your own")
     if options.peers and name not in THROUGHPUT:
         raise Misuse(f"{name} has no peers; there are some for: {', '.join(THROUGHPUT)}")
-
-
-def swept(options: Options, sweep: str) -> list[Options]:
-    """
-    >>> [one.checkpoint for one in swept(Options(), "checkpoint=1s,5s")]
-    ['1s', '5s']
-    """
-    setting, _, values = sweep.partition("=")
-    if setting not in SWEPT or not values:
-        raise Misuse(f"--sweep {sweep!r}; give one such as checkpoint=1s,5s of: {', '.join(SWEPT)}")
-    try:
-        chosen = [SWEPT[setting](value.strip().replace("_", "")) for value in values.split(",")]
-    except ValueError:
-        raise Misuse(f"--sweep {sweep!r}: the values are no numbers") from None
-    return [replace(options, **{setting: value}) for value in chosen]
+    heeded = HEEDED.get(name, OF_THROUGHPUT) | COMMON
+    for setting in swept:
+        if setting not in heeded:
+            raise Misuse(f"{name} does not depend on {setting}; it can be swept over: {', '.join(sorted(heeded))}")
 
 
 def _once(name: str, options: Options, tell: Tell) -> Outcome:
-    if name in THROUGHPUT:
+    if name in THROUGHPUT or ":" in name:
         from benchmarks.throughput import run
         from benchmarks.workloads import WORKLOADS
 
-        return run(WORKLOADS[name], options, tell)
+        return run(WORKLOADS[name] if name in WORKLOADS else workload_named(name), options, tell)
     outcome: Outcome = import_module(MODULES[name]).run(options, tell)
     return outcome
 
 
 def together(runs: Sequence[Outcome]) -> Outcome:
+    """As one: figures are medians over the runs."""
+    if len(runs) == 1:
+        return runs[0]
     figures = {name: _middle(name, [run.figures[name] for run in runs]) for name in runs[0].figures}
     series = {name: [value for run in runs for value in run.series[name]] for name in runs[0].series}
     settings = {**runs[0].settings, "repeat": len(runs)}

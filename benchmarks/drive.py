@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 import seep
 from benchmarks.arrivals import Arrival, Tail
-from benchmarks.load import SINK, SOURCE, Numbers, place_in_split, split_of
+from benchmarks.load import FIRST, SECOND, SINK, SOURCE, Numbers, place_in_split, split_of
 from seep.connectors.generator import SPLITS
 from seep.errors import Retry
 from seep.model.ids import PartitionId
@@ -130,6 +130,11 @@ class Driven:
             if entry.role == LIVE and entry.worker:
                 found.setdefault(entry.worker, []).append(entry)
         return found
+
+    def state_bytes(self) -> dict[str, int]:
+        """By operator."""
+        operators = self.job.status()["operators"]
+        return {name: sum(p["statistics"].get("state_bytes", 0) for p in operators[name]) for name in (FIRST, SECOND)}
 
     def processes(self) -> dict[str, int]:
         return {worker: card["process"] for worker, card in self.job.directory.registered().items()}

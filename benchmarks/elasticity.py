@@ -29,12 +29,12 @@ BEFORE_SECONDS, DURING_SECONDS = 20.0, 40.0
 
 
 def run(options: Options, tell: Tell) -> Outcome:
-    rate = options.rate or RATE
+    rate, policy = options.rate or RATE, options.policy or "rate"
     during = options.seconds or DURING_SECONDS
     source = Stepped(rate, FACTOR, (BEFORE_SECONDS, BEFORE_SECONDS + during))
     with scratch() as home:
         path = home / "arrivals"
-        flow = flow_of("elasticity", source, {"work": ROWS_PER_SECOND}, {"work": 2}, "rate", path)
+        flow = flow_of("elasticity", source, {"work": ROWS_PER_SECOND}, {"work": 2}, policy, path)
         job = seep.start(flow, on=options.on, workers=4)
         try:
             tell("before the step", 0.1)
@@ -60,7 +60,13 @@ def run(options: Options, tell: Tell) -> Outcome:
     changes = [at for at, _ in committed if at > step]
     return Outcome(
         "elasticity",
-        {"on": options.on, "rate_rows_per_second": rate, "factor": FACTOR, "seed": options.seed},
+        {
+            "on": options.on,
+            "policy": policy if isinstance(policy, str) else type(policy).__name__,
+            "rate_rows_per_second": rate,
+            "factor": FACTOR,
+            "seed": options.seed,
+        },
         not (books["lost"] or books["duplicated"] or books["reordered"]),
         {
             "settle_seconds": round(settle, 2),

@@ -19,8 +19,10 @@ import polars as pl
 import pyarrow as pa
 
 import seep
+from benchmarks.outcome import Options
 from seep.connectors.contract import Rows
 from seep.connectors.generator import BLOCK_ROWS, SPLITS
+from seep.model.duration import microseconds
 from seep.model.ids import BUCKETS
 from seep.model.keyspace import buckets_of
 
@@ -28,6 +30,9 @@ FIRST, SECOND, SOURCE, SINK = "first", "second", "rows", "out"
 FACTOR, OFFSET = 7, 3
 READ_ROWS = 10_000
 """Of one split for one epoch: with 8 splits and 50 ms, 1.6 million rows a second."""
+BYTES_PER_KEY = 68
+"""Of state in the leaner of the two operators: enough keys are brought in for each to hold what is asked for."""
+EPOCH, CHECKPOINT = "50ms", "2s"
 Numbers = npt.NDArray[np.int64]
 
 
@@ -61,8 +66,15 @@ class Load:
         number = self.numbers(first, count)
         return pa.record_batch({"key": self.key_of(number), "value": self.value_of(number), "number": number})
 
-    def flow(self, name: str, rate: float | None, sink: Any, checkpoint: str, parts: int) -> seep.Flow:
-        flow = seep.Flow(name, epoch="50ms", checkpoint=checkpoint)
+    @classmethod
+    def of(cls, keys: int, options: Options) -> Load:
+        """With as much state to carry along as is asked for."""
+        return cls(keys, options.seed, options.state_bytes // BYTES_PER_KEY)
+
+    def flow(
+        self, name: str, rate: float | None, sink: Any, checkpoint: str, parts: int, epoch: str = EPOCH
+    ) -> seep.Flow:
+        flow = seep.Flow(name, epoch=epoch, checkpoint=checkpoint)
         rows = flow.source(SOURCE, SmallReads(fn_batch=self.rows, rate=rate))
         first = (
             rows.key_by("key")
@@ -86,6 +98,12 @@ class Load:
         )
         second.changes().drop("change").sink(SINK, sink)
         return flow
+
+
+def timing_of(options: Options) -> dict[str, Any]:
+    """The settings that say how long an epoch and what is between two checkpoints last."""
+    epoch, checkpoint = options.epoch or EPOCH, options.checkpoint or CHECKPOINT
+    return {"epoch_ms": microseconds(epoch) / 1000, "checkpoint_ms": microseconds(checkpoint) / 1000}
 
 
 def buckets_by_key(operator: str, keys: int) -> Numbers:

@@ -30,6 +30,7 @@ class Options:
     checkpoint: str | None = None
     workers: int | None = None
     keys: int | None = None
+    policy: Any = None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,18 @@ import numpy.typing as npt
 
 from benchmarks.arrivals import ArrivalSink, file_of, read_file
 from benchmarks.drive import Driven, committed, scratch
-from benchmarks.load import FIRST, SECOND, SINK, SOURCE, Load, buckets_by_key, key_of_other
+from benchmarks.load import (
+    CHECKPOINT,
+    EPOCH,
+    FIRST,
+    SECOND,
+    SINK,
+    SOURCE,
+    Load,
+    buckets_by_key,
+    key_of_other,
+    timing_of,
+)
 from benchmarks.outcome import Options, Outcome, Tell, spread
 from benchmarks.verdict import judge
 from seep.protocol.journal import Entry
@@ -48,13 +59,16 @@ class Kill:
 def run(options: Options, tell: Tell) -> Outcome:
     kills = KILLS if options.kills is None else options.kills
     rate = options.rate or RATE
-    load, rng = Load(KEYS, options.seed), Random(options.seed)
+    load, rng = Load.of(KEYS, options), Random(options.seed)
+    workers = options.workers or WORKERS
     with scratch() as home:
         path = home / "arrivals"
-        flow = load.flow("recovery", rate, ArrivalSink(path), "2s", PARTS)
-        driven = Driven(flow, path, rate, options.on, WORKERS)
+        checkpoint, epoch = options.checkpoint or CHECKPOINT, options.epoch or EPOCH
+        flow = load.flow("recovery", rate, ArrivalSink(path), checkpoint, PARTS, epoch)
+        driven = Driven(flow, path, rate, options.on, workers)
         try:
-            driven.steady()
+            driven.steady(load.cold_keys)
+            state_bytes = driven.state_bytes()
             done = []
             for number in range(kills):
                 done.append(_kill(driven, rng, KEYS))
@@ -76,11 +90,11 @@ def run(options: Options, tell: Tell) -> Outcome:
         "recovery",
         {
             "on": options.on,
-            "workers": WORKERS,
+            "workers": workers,
             "rate_rows_per_second": rate,
             "keys": KEYS,
-            "epoch_ms": 50,
-            "checkpoint_ms": 2000,
+            **timing_of(options),
+            "state_bytes": state_bytes,
             "seed": options.seed,
         },
         verdict.identical,

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from benchmarks.arrivals import Arrival, ArrivalSink, file_of, read_file
 from benchmarks.drive import Driven, committed, scratch
-from benchmarks.load import FIRST, SECOND, Load, buckets_by_key, key_of_other
+from benchmarks.load import CHECKPOINT, EPOCH, FIRST, SECOND, Load, buckets_by_key, key_of_other, timing_of
 from benchmarks.outcome import Options, Outcome, Tell, spread
 from benchmarks.verdict import judge
 from seep.model.ids import BUCKETS, KeyRange
@@ -32,8 +32,6 @@ RANGES = 64
 STEADY_SECONDS = 20.0
 AFTER_SECONDS = 0.5
 """The old partitions are let go after the commit: what that costs belongs to the change, too."""
-BYTES_PER_KEY = 68
-"""Of state in the leaner of the two operators: enough keys are brought in for each to hold what is asked for."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +47,16 @@ class Change:
 def run(options: Options, tell: Tell) -> Outcome:
     wanted = CHANGES if options.kills is None else options.kills
     rate = options.rate or RATE
-    load = Load(KEYS, options.seed, options.state_bytes // BYTES_PER_KEY)
+    load, workers = Load.of(KEYS, options), options.workers or WORKERS
     rng = Random(options.seed)
     with scratch() as home:
         path = home / "arrivals"
-        driven = Driven(load.flow("rescale", rate, ArrivalSink(path), "2s", 2), path, rate, options.on, WORKERS)
+        checkpoint, epoch = options.checkpoint or CHECKPOINT, options.epoch or EPOCH
+        flow = load.flow("rescale", rate, ArrivalSink(path), checkpoint, 2, epoch)
+        driven = Driven(flow, path, rate, options.on, workers)
         try:
             driven.steady(load.cold_keys)
-            state_bytes = _state_bytes(driven.job)
+            state_bytes = driven.state_bytes()
             calm_ns = time.monotonic_ns()
             driven.rest(options.seconds or STEADY_SECONDS)
             changes: list[Change] = []
@@ -80,11 +80,10 @@ def run(options: Options, tell: Tell) -> Outcome:
         "rescale",
         {
             "on": options.on,
-            "workers": WORKERS,
+            "workers": workers,
             "rate_rows_per_second": rate,
             "keys": KEYS,
-            "epoch_ms": 50,
-            "checkpoint_ms": 2000,
+            **timing_of(options),
             "state_bytes": state_bytes,
             "seed": options.seed,
         },
@@ -99,11 +98,6 @@ def run(options: Options, tell: Tell) -> Outcome:
         },
         {"gap_ms": above, "change_seconds": seconds},
     )
-
-
-def _state_bytes(job: Job) -> dict[str, int]:
-    operators = job.status()["operators"]
-    return {name: sum(p["statistics"].get("state_bytes", 0) for p in operators[name]) for name in (FIRST, SECOND)}
 
 
 def _change(driven: Driven, rng: Random) -> Change:

@@ -31,10 +31,12 @@ PAUSES = 20
 KEY_BYTES = 8
 VALUE_BYTES = 16
 """A count and a total."""
+BYTES_PER_KEY = 121
+"""About, of what is held of a key: for how many keys a size is."""
 
 
 def run(options: Options, tell: Tell) -> Outcome:
-    keys = options.keys or KEYS
+    keys = options.keys or options.state_bytes // BYTES_PER_KEY or KEYS
     plan = compile_flow(_flow()).nodes["sums"].make
     logic = plan()
     rng = np.random.default_rng(options.seed)

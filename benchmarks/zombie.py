@@ -17,7 +17,7 @@ from urllib.request import urlopen
 
 from benchmarks.arrivals import ArrivalSink
 from benchmarks.drive import Driven, committed, scratch
-from benchmarks.load import Load
+from benchmarks.load import CHECKPOINT, EPOCH, Load, timing_of
 from benchmarks.outcome import Options, Outcome, Tell
 from benchmarks.verdict import judge
 
@@ -34,13 +34,16 @@ def run(options: Options, tell: Tell) -> Outcome:
     pauses = PAUSES if options.kills is None else options.kills
     seconds = options.seconds or PAUSE_SECONDS
     rate = options.rate or RATE
-    load, rng = Load(KEYS, options.seed), Random(options.seed)
+    load, rng = Load.of(KEYS, options), Random(options.seed)
+    workers = options.workers or WORKERS
     refused: list[int] = []
     with scratch() as home:
         path = home / "arrivals"
-        driven = Driven(load.flow("zombie", rate, ArrivalSink(path), "2s", PARTS), path, rate, options.on, WORKERS)
+        checkpoint, epoch = options.checkpoint or CHECKPOINT, options.epoch or EPOCH
+        flow = load.flow("zombie", rate, ArrivalSink(path), checkpoint, PARTS, epoch)
+        driven = Driven(flow, path, rate, options.on, workers)
         try:
-            driven.steady()
+            driven.steady(load.cold_keys)
             for number in range(pauses):
                 tell(f"pause {number + 1} of {pauses}", number / pauses)
                 refused.append(_pause(driven, rng, seconds))
@@ -53,9 +56,10 @@ def run(options: Options, tell: Tell) -> Outcome:
         "zombie",
         {
             "on": options.on,
-            "workers": WORKERS,
+            "workers": workers,
             "rate_rows_per_second": rate,
             "keys": KEYS,
+            **timing_of(options),
             "pause_seconds": seconds,
             "seed": options.seed,
         },

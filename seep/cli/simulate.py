@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from seep.cli.output import Json, show
-from seep.errors import Misuse
 
 
 def simulate(
@@ -19,22 +18,27 @@ def simulate(
     noise: Annotated[float, typer.Option("--noise", min=0.0, max=1.0, help="of load and speed, such as 0.1")] = 0.0,
     goal: Annotated[str, typer.Option("--goal", help="rows should not wait for longer")] = "2s",
     seed: Annotated[int, typer.Option("--seed")] = 42,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="draw load, partitions and lag of all policies")
+    ] = None,
     json: Json = False,
 ) -> None:
     """What scaling policies would have done with a load: cost, lag, moves.
 
-    Example: seep simulate --policy rate --policy threshold --trace day
+    Example: seep simulate --policy rate --policy my_module:Mine --trace recorded.csv --plot policies.png
     """
     from seep.model.duration import positive_microseconds
+    from seep.running.named import policy_named
     from seep.sim.loads import Plan
     from seep.sim.loads import simulate as run
     from seep.sim.traces import trace_of
 
     rates = trace_of(trace, seed, noise)
     goal_seconds = positive_microseconds(goal) / 1e6
-    found = []
-    for named in policy:
-        report = run(Plan(rates, _policy(named), noise=noise, seed=seed, goal_seconds=goal_seconds))
+    policies = {named: policy_named(named) for named in policy}
+    found, reports = [], {}
+    for named, one in policies.items():
+        report = reports[named] = run(Plan(rates, one, noise=noise, seed=seed, goal_seconds=goal_seconds))
         found.append(
             {
                 "policy": named,
@@ -54,20 +58,10 @@ def simulate(
             }
         )
     show(found, json, _lines)
+    if plot is not None:
+        from benchmarks.picture import policies as draw
 
-
-def _policy(named: str) -> Any:
-    """By its name; a user's own as module:Class."""
-    from seep.control.policies import policy_of
-
-    module, _, name = named.partition(":")
-    if name and module != "latency":
-        try:
-            return policy_of(getattr(importlib.import_module(module), name)())
-        except (ImportError, AttributeError) as error:
-            raise Misuse(f"no policy {named!r}: {error}; give module:Class") from error
-    policy_of(named)
-    return named
+        draw(plot, f"{trace}, {len(rates):,} seconds", rates, reports)
 
 
 def _lines(answer: dict[str, Any]) -> list[str]:

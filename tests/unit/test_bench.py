@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks import arrivals, load, verdict
-from benchmarks.catalogue import MODULES, THROUGHPUT, swept, together
+from benchmarks.catalogue import MODULES, THROUGHPUT, together
 from benchmarks.looped import BASE_US, Looped
 from benchmarks.outcome import Options, Outcome
 from benchmarks.pause import pauses_ms
@@ -21,7 +21,6 @@ from benchmarks.workload import Workload
 from benchmarks.workloads.windows import Sales
 from seep.cli.main import app
 from seep.connectors.generator import SPLITS
-from seep.errors import Misuse
 from seep.model.arrow import BUCKET
 
 LOAD = load.Load(keys=16, seed=7)
@@ -131,13 +130,6 @@ def test_an_open_load_is_released_by_the_clock() -> None:
     assert source.read(0, released.position, None, 10**6, 5_500) is None
 
 
-def test_a_sweep_is_one_run_for_each_value() -> None:
-    assert [one.keys for one in swept(Options(), "keys=1_000,100000")] == [1_000, 100_000]
-    for wrong in ("speed=1", "keys=many", "keys"):
-        with pytest.raises(Misuse, match="--sweep"):
-            swept(Options(), wrong)
-
-
 def test_a_gap_is_measured_during_a_change_and_the_usual_one_outside() -> None:
     times = np.array([0, 50, 100, 150, 400, 450, 500], np.int64) * 1_000_000
     change = Change("first", 160_000_000, 200_000_000, 1, 2, 1.0)
@@ -197,7 +189,8 @@ def test_the_command_line_writes_one_object(tmp_path: Path, monkeypatch: pytest.
     assert {"name": "zombie", "verified": True, "pauses": 1}.items() <= found.items()
     assert {"cores", "memory_gb", "versions"} <= found["machine"].keys()
     assert runner.invoke(app, ["bench", "zombie", "--kills", "1", "--csv", str(tmp_path / "out.csv")]).exit_code == 0
-    assert (tmp_path / "out.csv").read_text().splitlines() == ["figure,value", "verified,True", "seed,42", "pauses,1"]
+    table = (tmp_path / "out.csv").read_text().splitlines()
+    assert table == ["name,repetition,verified,seed,pauses", "zombie,1,True,42,1"]
     printed = runner.invoke(app, ["bench", "zombie", "--kills", "2", "--json", "-"])
     assert printed.exit_code == 1
     assert json.loads(printed.stdout)["verified"] is False

@@ -64,6 +64,8 @@ def test_the_command_compares_policies(tmp_path: Path) -> None:
         "tests.unit.test_simulate:Lazy",
         "--trace",
         str(trace),
+        "--plot",
+        str(tmp_path / "policies.png"),
         "--json",
     ]
     answer = CliRunner().invoke(app, given)
@@ -72,6 +74,7 @@ def test_the_command_compares_policies(tmp_path: Path) -> None:
     assert rate["moves"] > 0
     assert lazy["moves"] == 0
     assert lazy["missed_share"] > rate["missed_share"]
+    assert (tmp_path / "policies.png").stat().st_size > 10_000
 
 
 def test_wrong_traces_and_policies(tmp_path: Path) -> None:
@@ -81,3 +84,7 @@ def test_wrong_traces_and_policies(tmp_path: Path) -> None:
     wrong.write_text("seconds,rate\n0,1\n")
     with pytest.raises(Misuse, match="has the columns"):
         trace_of(str(wrong))
+    for named in ("clever", "nowhere_to_be_found:Policy", "json:Nobody", "json:loads"):
+        refused = CliRunner().invoke(app, ["simulate", "--policy", named, "--trace", "step"])
+        assert isinstance(refused.exception, Misuse), named
+        assert "\n" not in str(refused.exception)

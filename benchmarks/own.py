@@ -1,0 +1,56 @@
+"""A workload of a user's own, by ``module:Class``: a plain class with the parts of a `Workload` as attributes.
+
+Its ``blocks`` make the rows, ``build`` is the flow over them, ``answer`` the same question put to Polars: that is what
+the flow's results are compared with. Results in time name the column (``time``); those that are a Table name their
+``keys``, and say in ``repeated`` what they are when each row came so many ``times``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import fields
+from typing import Any
+
+from benchmarks.workload import Workload
+from seep.errors import Misuse
+from seep.running.named import named
+
+NEEDED = ("blocks", "build", "answer", "columns")
+USUAL: dict[str, Any] = {"rows": 1_000_000, "lap_rows": 100_000, "sql": ""}
+
+
+def workload_named(text: str) -> Workload:
+    """By ``module:Class``."""
+    made = named(text, "benchmark")
+    try:
+        made = made() if isinstance(made, type) else made
+    except Exception as error:
+        raise Misuse(f"workload {text!r} cannot be made: {type(error).__name__}: {error}") from error
+    return workload_of(made, text)
+
+
+def workload_of(made: Any, text: str = "") -> Workload:
+    """What an object of such a class comes to. `text`: what it is called where something is wrong with it."""
+    if isinstance(made, Workload):
+        return made
+    text = text or type(made).__name__
+    lacking = [name for name in NEEDED if not hasattr(made, name)]
+    if lacking:
+        raise Misuse(f"workload {text!r} has no {', '.join(lacking)}; it needs {', '.join(NEEDED)}")
+    about = (inspect.getdoc(made) or "").partition("\n")[0]
+    given = {part.name: getattr(made, part.name) for part in fields(Workload) if hasattr(made, part.name)}
+    workload = Workload(**{"name": _kebab(type(made).__name__), "about": about, **USUAL, **given})
+    if (workload.time is None) == (not workload.keys):
+        raise Misuse(f"workload {text!r}: give `time` (results with a time column) or `keys` (a Table), one of them")
+    if workload.keys and workload.repeated is None:
+        raise Misuse(f"workload {text!r}: a Table needs `repeated`: its content when each row came `times` times")
+    return workload
+
+
+def _kebab(name: str) -> str:
+    """
+    >>> _kebab("BestSellers")
+    'best-sellers'
+    """
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower()
