@@ -144,6 +144,8 @@ def _explained_lines(answer: dict[str, Any]) -> list[str]:
     lines += [f"  {name}: policy {policy}" for name, policy in answer["policies"].items()]
     if not answer["policies"]:
         lines.append("  no operator has a policy: they are scaled by hand only (scale(policy=...))")
+    if answer["pool"]["shortage"]:
+        lines.append(f"  no slot is free: {answer['pool']['shortage']}")
     for made in answer["decisions"][-SHOWN:]:
         at = datetime.fromtimestamp(made["at"]).strftime("%H:%M:%S")
         change = (

@@ -308,18 +308,20 @@ class Controller:
             free = idle(journal, candidates) if entry.role == SHADOW else candidates
             if not free and self._may_wait(partition):
                 continue
-            journal = planner.restart(journal, partition, place(journal, partition, free or candidates))
+            worker = place(journal, partition, free or candidates)
+            shared = "" if worker in idle(journal, candidates) else ", beside others: no slot is free"
+            journal = planner.restart(journal, partition, worker)
             if entry.worker:
                 hopeless = self.deaths.note(partition, self.statuses.get(partition))
                 if hopeless:
                     return with_fields(journal, stopping=hopeless)
-                self._note(f"{partition} restarts on {journal.entries[partition].worker}")
+            if entry.worker or (shared and entry.role == SHADOW):
+                self._note(f"{partition} {'re' if entry.worker else ''}starts on {worker}{shared}")
         return journal
 
     def _may_wait(self, partition: PartitionId) -> bool:
         """A shadow that loads its state beside a live partition would hold it up: its own slot is worth a wait."""
-        waited_ms = self.now_ms - self.slot_since.setdefault(partition, self.now_ms)
-        return waited_ms < SLOT_WAIT * self.settings.suspect_ms
+        return self.now_ms - self.slot_since.setdefault(partition, self.now_ms) < SLOT_WAIT * self.settings.suspect_ms
 
     def _is_fenced(self, partition: PartitionId) -> bool:
         status = self._status(partition)

@@ -32,6 +32,7 @@ HELD = (
     "settling",
     "rising",
     "hot-key",
+    "slots",
     "ineffective",
     "waiting",
     "backlog",
@@ -112,13 +113,16 @@ class Governor:
         """When each was changed last, and in which direction."""
         self._growths: dict[str, Growth] = {}
         self._useless: dict[str, tuple[float, str]] = {}
+        self._shortage = ""
 
     @property
     def operators(self) -> list[str]:
         return [name for _, names in self._groups for name in names]
 
-    def look(self, seen: Observed, journal: Journal) -> list[Decision]:
-        """One look at the metrics: what is to be changed, and what is not and why."""
+    def look(self, seen: Observed, journal: Journal, shortage: str = "") -> list[Decision]:
+        """One look at the metrics: what is to be changed, and what is not and why. `shortage`: why nothing more can
+        be started on a slot of its own."""
+        self._shortage = shortage
         unknown = seen.unknown or self._unlike(seen)
         if unknown:
             return self._keep([Decision(seen.at, "", 0, 0, "no decision", f"metrics: {unknown}")])
@@ -127,7 +131,7 @@ class Governor:
             if not self._due(number, policy, seen.at):
                 continue
             try:
-                wishes = policy.decide(seen, names)
+                wishes = dict(policy.decide(seen, names))
             except Exception as error:
                 # A user's code. The flow runs on as it is; who asks is told, and it is counted.
                 raised = f"policy: {type(policy).__name__} raised {type(error).__name__}: {error}"
@@ -243,6 +247,8 @@ class Governor:
         alone = one.hot_share * one.busiest
         if not held and alone > UTILISATION:
             held = f"hot-key: one key alone keeps a partition at work for {alone:.0%} of its time; no split helps that"
+        if not held and self._shortage:
+            held = f"slots: {self._shortage}"
         since, useless = self._useless.get(name, (-math.inf, ""))
         if not held and at - since < self.guards.useless_seconds:
             held = f"ineffective: {useless}"

@@ -16,6 +16,9 @@ class Pool:
         self.settings = settings
         self.want = -1
         self.idle_since: dict[str, float] = {}
+        self.short_ms: float | None = None
+        """Since when workers are wanted that do not come, and none is idle."""
+        self.there = 0
         self.released: set[str] = set()
         """They may be heard of until they have ended; nothing is placed on them any more."""
 
@@ -30,8 +33,18 @@ class Pool:
             yield WantWorkers(want)
         there = sorted(heard)
         self.idle_since = {w: self.idle_since.get(w, now_ms) for w in idle(journal, there)}
+        self.there = len(there)
+        short = self.there < want and not self.idle_since
+        self.short_ms = (now_ms if self.short_ms is None else self.short_ms) if short else None
         resting = [w for w, since in self.idle_since.items() if now_ms - since >= self.settings.release_ms]
         resting.sort(key=self.idle_since.__getitem__)
         for worker in resting[: max(0, len(there) - want)]:
             self.released.add(worker)
             yield ReleaseWorker(worker)
+
+    def shortage(self, now_ms: float) -> str:
+        """Why nothing more can be started on a slot of its own; empty: it can."""
+        waited_ms = now_ms - self.short_ms if self.short_ms is not None else 0.0
+        if waited_ms <= self.settings.suspect_ms:
+            return ""
+        return f"{self.there} of {self.want} workers wanted are there, for {waited_ms / 1000:.0f} s; none is idle"

@@ -36,6 +36,7 @@ from seep.runtime.readers import PrometheusServer, Scraper
 from seep.runtime.slots import Backend
 from seep.runtime.watch import Watch
 from seep.state.checkpoint import Checkpoint
+from seep.state.codec import DamagedError
 
 PATIENCE_SECONDS = 60.0
 HEADROOM_EPOCHS = 1_000_000
@@ -64,7 +65,12 @@ def start(
     if resume:
         if not (path / "store" / "journal").exists():
             raise Misuse(f"flow {flow.name!r} has nothing to resume in {path}; start it without --resume")
-        directory = JobDirectory.resume(path, graph, flow.settings)
+        try:
+            directory = JobDirectory.resume(path, graph, flow.settings)
+        except DamagedError as error:
+            raise Misuse(
+                f"the job in {path} cannot be resumed: its plan: {error}; is its key the one it had?"
+            ) from error
     else:
         saved = _savepoint(restore, path) if restore is not None else None
         if saved is not None:

@@ -51,7 +51,7 @@ class JobControl(Protocol):
 
 class Scale(BaseModel):
     operator: str
-    count: int = Field(ge=1, le=4096)
+    count: int
 
 
 class Rebalance(BaseModel):

@@ -73,6 +73,7 @@ class HostControl:
             "outcome": self.host.outcome or "running",
             "decisions": shown(decisions),
             "counts": dict(self.watch.governor.counts),
+            "pool": {"wanted": view.wanted, "there": len(view.workers), "shortage": view.shortage},
             "steps": [{"at_ms": round(at_ms), "what": what} for at_ms, what in view.decisions],
             "policies": {
                 name: node.policy if isinstance(node.policy, str) else type(node.policy).__name__

@@ -43,6 +43,10 @@ class View:
     decisions: tuple[tuple[float, str], ...]
     busy: dict[PartitionId, Busy] = field(default_factory=dict)
     """Partitions that have been at one epoch for longer than a worker is usually silent."""
+    wanted: int = 0
+    """Workers."""
+    shortage: str = ""
+    """Why nothing more can be started on a slot of its own."""
 
 
 class ControllerHost:
@@ -142,7 +146,15 @@ class ControllerHost:
             self.job.begin()
         self.changes.look(machine.journal, now_ms(), machine.heard, machine.statuses)
         busy = {said.partition: said for said in machine.attendance.busy.values() if said.partition is not None}
-        self.view = View(machine.journal, dict(machine.statuses), tuple(machine.heard), tuple(machine.decisions), busy)
+        self.view = View(
+            machine.journal,
+            dict(machine.statuses),
+            tuple(machine.heard),
+            tuple(machine.decisions),
+            busy,
+            max(0, machine.pool.want),
+            machine.pool.shortage(now_ms()),
+        )
         self._judge()
 
     def _perform(self, effects: list[Effect]) -> None:

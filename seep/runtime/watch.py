@@ -6,6 +6,7 @@ nothing.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from seep.runtime.readers import Reader, Unreadable
 EVERY_SECONDS = 1.0
 WINDOW_SECONDS = 5.0
 FRESH_SECONDS = 3.0
+MEMORY_SHARE = 0.25
+"""Of this machine's memory, in the state of one partition: while it is replaced, others hold as much again."""
 
 
 class Watch:
@@ -29,7 +32,8 @@ class Watch:
         self.governor = Governor(
             host.machine.graph,
             {name: node.policy for name, node in nodes.items() if node.policy is not None},
-            guards or Guards(settle_seconds=WINDOW_SECONDS + EVERY_SECONDS),
+            guards
+            or Guards(settle_seconds=WINDOW_SECONDS + EVERY_SECONDS, partition_bytes=MEMORY_SHARE * memory_bytes()),
         )
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="seep-watch", daemon=True)
@@ -57,7 +61,8 @@ class Watch:
                 self.governor.fail(time.time(), error)
 
     def _look(self) -> None:
-        for decision in self.governor.look(self._observed(time.time), self.host.view.journal):
+        view = self.host.view
+        for decision in self.governor.look(self._observed(time.time), view.journal, view.shortage):
             if decision.changes:
                 self.host.request(ScaleTo(decision.operator, decision.after))
 
@@ -67,3 +72,8 @@ class Watch:
         except Unreadable as problem:
             return Observed(clock(), {}, str(problem))
         return observe(self.host.machine.graph, self.host.view.journal, samples, clock(), FRESH_SECONDS)
+
+
+def memory_bytes() -> int:
+    """Of this machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

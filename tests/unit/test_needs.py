@@ -10,6 +10,8 @@ import pytest
 
 import seep
 from seep.cli.main import main
+from seep.flow.compile import compile_flow
+from seep.runtime.job import JobDirectory
 
 APP = """
 import seep
@@ -91,6 +93,21 @@ def test_a_wrong_place_is_refused_before_anything_is_removed(home: Path, on: str
     with pytest.raises(seep.Misuse):
         start(on, master)
     assert (home / "kept" / "store").exists()
+
+
+def test_a_key_that_is_not_the_jobs(home: Path) -> None:
+    flow = seep.Flow("kept")
+    flow.source("rows", seep.MemorySource([{"a": 1}])).collect("out")
+    path = home / "kept"
+    JobDirectory.create(path, compile_flow(flow), flow.settings)
+    (path / "store" / "journal").write_bytes(b"as it was")
+    (path / "key").write_bytes(b"k" * 32)
+    with pytest.raises(
+        seep.Misuse, match="cannot be resumed: its plan: the MAC does not match.*is its key the one"
+    ) as no:
+        seep.start(flow, resume=True)
+    assert "\n" not in str(no.value)
+    assert (path / "store" / "journal").read_bytes() == b"as it was"
 
 
 def test_on_the_command_line(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -167,6 +167,20 @@ def test_a_policy_that_raises_changes_nothing() -> None:
     assert one(governor.look(flowing(900, 1_000, 1), journal())).changes
 
 
+def test_a_policy_that_answers_with_nothing_of_the_kind_changes_nothing() -> None:
+    governor = governed(2)
+    governor._groups[0][0].decide = lambda seen, operators: None  # type: ignore[method-assign,return-value,assignment]
+    assert one(governor.look(flowing(900, 1_000, 1), journal())).held.startswith("policy: Fixed raised TypeError: ")
+
+
+def test_without_a_free_slot_nothing_grows_and_something_may_shrink() -> None:
+    short = "2 of 3 workers wanted are there, for 7 s; none is idle"
+    decision = one(governed(3).look(flowing(900, 1_000, 1), journal(), short))
+    assert (decision.held, decision.changes) == (f"slots: {short}", False)
+    shrinking = governed(1, guards=Guards(shrink_seconds=0.0))
+    assert one(shrinking.look(flowing(100, 1_000, 2), journal(work=2), short)).changes
+
+
 def test_bounds_are_kept() -> None:
     assert one(governed(99).look(flowing(900, 1_000, 1), journal())).after == 16
 

@@ -54,3 +54,20 @@ def test_a_shadow_without_a_place_wants_one() -> None:
     journal = planner.begin(journal, "a", (a0,), journal.entries[a0].key_range.split(2), 0, handover=False)
     journal = planner.start_shadows(journal, journal.replaces[0], {a0: (3, 20)})
     assert list(pool.look(journal, ["w1", "w2"], 0.0)) == [WantWorkers(4)]
+
+
+def test_what_is_wanted_and_does_not_come_is_said_after_a_while() -> None:
+    pool = Pool(2, Settings(spare_workers=1, suspect_ms=1_000.0))
+    journal = placed("w1", "w2", "w1", "w1")
+    list(pool.look(journal, ["w1", "w2"], 0.0))
+    assert pool.shortage(500.0) == "", "it may be on its way"
+    list(pool.look(journal, ["w1", "w2"], 900.0))
+    assert pool.shortage(3_000.0) == "2 of 3 workers wanted are there, for 3 s; none is idle"
+    list(pool.look(journal, ["w1", "w2", "w3"], 3_100.0))
+    assert pool.shortage(9_000.0) == ""
+
+
+def test_one_that_is_idle_is_a_slot_though_others_are_missing() -> None:
+    pool = Pool(4, Settings(spare_workers=1, suspect_ms=1_000.0))
+    list(pool.look(placed("w1", "w1", "w1", "w1"), ["w1", "w2"], 0.0))
+    assert pool.shortage(9_000.0) == ""
