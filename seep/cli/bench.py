@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json as json_form
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from seep.cli.output import with_progress
 
 if TYPE_CHECKING:
     from benchmarks.outcome import Outcome, Tell
@@ -21,7 +22,7 @@ def bench(
             help="keyed-count, recovery, ..., or module:Class, a workload of yours; none: all that have peers"
         ),
     ] = None,
-    on: Annotated[str, typer.Option("--on", help="local or spark")] = "local",
+    on: Annotated[str, typer.Option("--on", help="local, spark or ray")] = "local",
     peers: Annotated[
         str, typer.Option("--peers", help="other engines to compare with, such as polars,flink; or all")
     ] = "",
@@ -86,7 +87,7 @@ def bench(
             outcomes.append(together(runs))
         return outcomes
 
-    outcomes = _with_progress(work)
+    outcomes = with_progress(work)
     _write(outcomes, sweep or [], table, json, plot)
     if not all(outcome.verified for outcome in outcomes):
         raise typer.Exit(1)
@@ -123,17 +124,6 @@ def _several(outcomes: list[Outcome], sweep: list[str]) -> dict[str, Any]:
         "verified": all(run["verified"] for run in runs),
         "runs": [{key: value for key, value in run.items() if key != "machine"} for run in runs],
     }
-
-
-def _with_progress(work: Callable[[Tell], list[Outcome]]) -> list[Outcome]:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    # On standard error: what is piped is the result alone.
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("starting", total=1.0)
-        return work(lambda what, share: progress.update(task, description=what, completed=share))
 
 
 def _show(outcome: Outcome) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import typer
 
 from seep.cli import client
-from seep.cli.output import Json, show
+from seep.cli.output import Json, show, with_progress
 from seep.errors import Misuse, Retry
 from seep.runtime.home import job_path
 
@@ -129,10 +129,23 @@ def chaos(
     from seep.running.chaos import Chaos
 
     client.ask(flow, "GET", "status")
-    found = Chaos(client.Remote(flow), job_path(flow), seed).run(plan, positive_microseconds(seconds) / 1e6, seed)
-    show([{"flow": flow, **found.as_dict()}], json, _facts)
+    chosen, lasts = Chaos(client.Remote(flow), job_path(flow), seed), positive_microseconds(seconds) / 1e6
+    found = with_progress(lambda tell: chosen.run(plan, lasts, seed, tell))
+    show([{"flow": flow, **found.as_dict()}], json, _verdict_lines)
     if not found.good:
         raise typer.Exit(1)
+
+
+def _verdict_lines(answer: dict[str, Any]) -> list[str]:
+    counts = ", ".join(f"{name} {answer[name]}" for name in ("lost", "duplicated", "reordered", "wrong"))
+    done = ", ".join(f"{count} x {kind}" for kind, count in answer["done"].items())
+    times = ", ".join(f"{name} {ms:.0f} ms" for name, ms in answer["recovery_ms"].items())
+    lines = [
+        f"{answer['flow']}: {answer['verdict']}",
+        f"  {counts}, of {answer['compared']:,} rows that were expected",
+        f"  done: {done}",
+    ]
+    return [*lines, *([f"  recovery: {times}"] if times else []), *(f"  {problem}" for problem in answer["problems"])]
 
 
 def _facts(answer: dict[str, Any]) -> list[str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json as json_form
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
+Result = TypeVar("Result")
 Json = Annotated[bool, typer.Option("--json", help="machine-readable lines only")]
 
 
@@ -18,3 +19,15 @@ def show(answers: Iterable[dict[str, Any]], json: bool, lines: Callable[[dict[st
         else:
             for line in lines(answer):
                 typer.echo(line)
+
+
+def with_progress(work: Callable[[Callable[[str, float], None]], Result]) -> Result:
+    """Long work; it says what is going on, and which share of it is done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    # On standard error: what is piped is the result alone.
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("starting", total=1.0)
+        return work(lambda what, share: progress.update(task, description=what, completed=share))

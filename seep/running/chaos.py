@@ -31,6 +31,14 @@ CALM_SECONDS = 60.0
 """So long a job may take to be itself again."""
 
 
+Tell = Callable[[str, float], None]
+"""(what is going on, share of the work that is done)"""
+
+
+def _quiet(what: str, share: float) -> None:
+    """Nobody wants to know."""
+
+
 class Target(Protocol):
     """The job, from inside or over its REST face."""
 
@@ -97,26 +105,30 @@ class Chaos:
         """(when, the highest epoch seen) of kills that have not been recovered from."""
         self._later: list[tuple[float, Callable[[], None]]] = []
 
-    def run(self, plan: str, seconds: float, seed: int = 42) -> Verdict:
+    def run(self, plan: str, seconds: float, seed: int = 42, tell: Tell = _quiet) -> Verdict:
         todo = deeds(plan, seconds, seed)
+        tell("a savepoint", 0.0)
         witness = Witness(self.directory)
         try:
             saved = Savepoint(Path(self.job.savepoint(f"chaos-{secrets.token_hex(4)}")["path"]))
             witness.begin(saved)
             shutil.rmtree(saved.path)
-            self._act(todo, seconds)
+            self._act(todo, seconds, tell)
+            tell("it comes to rest", 0.9)
             self._settle()
             upto = self._audit()
         finally:
             witness.close()
+        tell("comparing with the same input in one piece", 0.95)
         self._hear(witness, upto)
         return self.verdict
 
-    def _act(self, todo: list[Deed], seconds: float) -> None:
+    def _act(self, todo: list[Deed], seconds: float, tell: Tell) -> None:
         began = time.monotonic()
         try:
             while todo or time.monotonic() - began < seconds:
                 if todo and time.monotonic() - began >= todo[0].at:
+                    tell(todo[0].kind, 0.9 * todo[0].at / seconds)
                     self._do(todo.pop(0))
                 self._look(any(deed.kind == CUT for deed in todo))
                 time.sleep(LOOK_SECONDS)

@@ -14,7 +14,6 @@ from dataclasses import replace as with_fields
 from typing import Any
 
 from seep.connectors.memory import MemorySink
-from seep.errors import SeepError
 from seep.flow.outlet import decode
 from seep.model.arrow import ArrowState, compact
 from seep.model.epoch import Moment
@@ -26,7 +25,7 @@ from seep.running.compared import Difference, compare
 from seep.running.savepoint import Savepoint
 from seep.runtime.job import JobDirectory
 from seep.runtime.stores.log import Tail
-from seep.sim.oracle import NOTHING_YET, Begun, Violation, expected, source_cuts
+from seep.sim.oracle import NOTHING_YET, Begun, expected, source_cuts
 
 LOOK_SECONDS = 0.1
 
@@ -74,8 +73,9 @@ class Witness:
             return Difference(), problems
         try:
             wanted = expected(self.graph, self, self.begun, upto)
-        except (SeepError, Violation) as error:
-            return Difference(), [f"the input could not be run again: {error}"]
+        except Exception as error:
+            # Of a source that is gone, of a user's function: whatever it is, there is nothing to compare with.
+            return Difference(), [f"the input could not be run again: {type(error).__name__}: {error}"]
         difference = Difference()
         for sink, by_epoch in wanted.items():
             difference.add(compare(sink, by_epoch, self._committed(sink, upto)))

@@ -164,9 +164,13 @@ def _read(intake: Any, cut: dict[int, list[Any]], now_ms: int, batches: dict[str
     outputs: dict[str, list[Any]] = {}
     for split in sorted(cut):
         start, end, *_ = cut[split]
-        if start != end:
-            for name, batch in intake.read(split, start, end, FOREVER, now_ms).outputs.items():
-                outputs.setdefault(name, []).append(batch)
+        if start == end:
+            continue
+        reading = intake.read(split, start, end, FOREVER, now_ms)
+        if reading is None:
+            raise Violation(f"split {split} can no longer be read from {start} to {end}")
+        for name, batch in reading.outputs.items():
+            outputs.setdefault(name, []).append(batch)
     batches.update({name: found[0].concat(found) for name, found in outputs.items()})
 
 

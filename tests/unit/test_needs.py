@@ -103,7 +103,7 @@ def test_a_key_that_is_not_the_jobs(home: Path) -> None:
     (path / "store" / "journal").write_bytes(b"as it was")
     (path / "key").write_bytes(b"k" * 32)
     with pytest.raises(
-        seep.Misuse, match="cannot be resumed: its plan: the MAC does not match.*is its key the one"
+        seep.Misuse, match=r"cannot be resumed: its plan: the MAC does not match.*is its key the one"
     ) as no:
         seep.start(flow, resume=True)
     assert "\n" not in str(no.value)
