@@ -97,6 +97,11 @@ class Growth:
     wanted: float
     """Rows a second that should be taken afterwards."""
 
+    def failed(self, rows: float, gain_least: float) -> bool:
+        """By what is taken now: was something to be gained, and less than this share of it was?"""
+        expected = self.wanted - self.rows
+        return expected > gain_least * self.rows and rows - self.rows < gain_least * expected
+
 
 class Governor:
     def __init__(self, graph: Graph, policies: Mapping[str, str | Policy], guards: Guards | None = None) -> None:
@@ -247,6 +252,9 @@ class Governor:
         alone = one.hot_share * one.busiest
         if not held and alone > UTILISATION:
             held = f"hot-key: one key alone keeps a partition at work for {alone:.0%} of its time; no split helps that"
+        growth = self._growths.get(name)
+        if not held and growth is not None and growth.failed(sum(one.rows), self.guards.gain_least):
+            held = f"settling: {growth.before} -> {growth.after} partitions have not shown yet that they help"
         if not held and self._shortage:
             held = f"slots: {self._shortage}"
         since, useless = self._useless.get(name, (-math.inf, ""))
@@ -274,7 +282,7 @@ class Governor:
             return
         del self._growths[name]
         expected, gained = growth.wanted - growth.rows, sum(one.rows) - growth.rows
-        if expected > self.guards.gain_least * growth.rows and gained < self.guards.gain_least * expected:
+        if growth.failed(sum(one.rows), self.guards.gain_least):
             spread = one.busiest * one.partitions / sum(one.busy) if sum(one.busy) > 0 else 1.0
             reason = f"the busiest has {spread:.1f} times the mean" if spread > 1.5 else "something else holds it up"
             text = (

@@ -135,6 +135,7 @@ def test_a_plan_of_chaos(place: RealPlace) -> None:
     found = place.chaos("kill every 2s; pause 500ms every 3s; cut 300ms every 2s; scale random every 3s", 6.0)
     assert found.good, found
     assert found.done["kill"] >= 2
+    assert found.done["cut"] >= 1
     assert found.compared > 100
     assert_chained(place.given(), place.rows_maximum)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 from seep.cli.main import app
 from seep.control.observed import Observed
 from seep.errors import Misuse
-from seep.sim.loads import Plan, Stage, oracle, simulate
+from seep.sim.loads import Model, Plan, Stage, oracle, simulate
 from seep.sim.traces import trace_of
 
 
@@ -46,6 +47,23 @@ def test_noise_does_not_make_it_change_its_mind() -> None:
 def test_the_oracle_knows_the_next_minute() -> None:
     plan = Plan([750.0] * 100 + [1_500.0] * 100, stages=(Stage("only", 1_000.0),))
     assert oracle(plan) == 100 * 1 + 100 * 2 + 60, "it grows a minute before the load does"
+
+
+class OneForAll(Model):
+    """Partitions that all wait for the same thing: however many there are, they take no more together."""
+
+    def _step(self, arriving: float, speed: dict[str, float]) -> None:
+        super()._step(arriving, {name: rate / self.counts[name] for name, rate in speed.items()})
+
+
+def test_growth_that_helps_nobody_ends_and_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seep.sim.loads.Model", OneForAll)
+    report = simulate(Plan([3_000.0] * 120, stages=(Stage("only", 2_000.0),)))
+    held = [decision.held for decision in report.decisions if decision.held.startswith("ineffective")]
+    assert held
+    assert re.search(r"^ineffective: \d+ -> \d+ partitions gave [+-]\d+ rows/s of [\d,]+; something else", held[-1])
+    assert "\n" not in held[-1]
+    assert report.moves <= 2, "it is not tried again and again"
 
 
 class Lazy:

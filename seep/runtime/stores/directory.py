@@ -68,7 +68,7 @@ class DirectoryStore:
 
     def tail(self, partition: PartitionId) -> Tail:
         """For an onlooker who follows a partition's log."""
-        return Tail(self._home(partition) / "log", self._key)
+        return Tail(self._place(partition) / "log", self._key)
 
     def _perform(self, effect: StoreEffect) -> StoreReply | None:
         match effect:
@@ -111,9 +111,11 @@ class DirectoryStore:
 
     # --- partitions --------------------------------------------------------------------------------------------
 
+    def _place(self, partition: PartitionId) -> Path:
+        return self._path / "partitions" / f"{escape(partition.operator)}~{partition.number}"
+
     def _home(self, partition: PartitionId) -> Path:
-        name = f"{escape(partition.operator)}~{partition.number}"
-        return self._files.make_directory(self._path / "partitions" / name)
+        return self._files.make_directory(self._place(partition))
 
     def _log(self, partition: PartitionId) -> Log:
         if partition not in self._logs:
