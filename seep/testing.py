@@ -293,7 +293,7 @@ class Driver:
 def chaos(job: Job, plan: str, seconds: float, seed: int = 42) -> Verdict:
     """Kill, pause, cut and scale a real job for so long, by a plan such as ``kill every 5s; scale random``.
 
-    ``assert chaos(job, plan, 30).good``: it came back after every kill, and its sinks have committed what the same input
-    gives in one piece: nothing lost, doubled, wrong or out of order. On local processes, Spark and Ray alike.
+    ``assert chaos(job, plan, 30).good``: it came back after every kill, and its sinks have committed what the same
+    input gives in one piece: nothing lost, doubled, wrong or out of order. On local processes, Spark and Ray alike.
     """
     return Chaos(job.unwaiting(), job.directory.path, seed).run(plan, seconds, seed)

@@ -1,0 +1,71 @@
+"""An onlooker of a log sees every record, whatever its owner does to the file meanwhile, and changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seep.runtime.stores import log as logs
+from seep.runtime.stores.files import Files
+from seep.runtime.stores.log import Log, Tail
+
+KEY = b"k" * 32
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+def test_what_is_forgotten_is_still_seen(path: Path) -> None:
+    log, tail = Log(path, KEY, Files(sync=False)), Tail(path, KEY)
+    assert tail.more() == []
+    log.append([(1, "a"), (2, "b")])
+    log.truncate(2)
+    log.append([(3, "c")])
+    assert tail.more() == [(1, "a"), (2, "b"), (3, "c")]
+    assert tail.more() == []
+    log.append([(5, "d")])
+    assert tail.more() == [(5, "d")]
+
+
+def test_half_a_record_is_waited_for_and_left_alone(path: Path) -> None:
+    log, tail = Log(path, KEY, Files(sync=False)), Tail(path, KEY)
+    log.append([(1, "a")])
+    first = path.stat().st_size
+    log.append([(2, "b")])
+    whole = path.read_bytes()
+    for end in range(first, len(whole)):
+        path.write_bytes(whole[:end])
+        assert tail.more() == ([(1, "a")] if end == first else [])
+        assert path.stat().st_size == end
+    path.write_bytes(whole)
+    assert tail.more() == [(2, "b")]
+
+
+def test_after_a_rewrite_nothing_new_is_missed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "REWRITE_BYTES", 0)
+    log, tail = Log(path, KEY, Files(sync=False)), Tail(path, KEY)
+    seen: dict[int, str] = {}
+    for epoch in range(1, 60):
+        log.append([(epoch, f"r{epoch}")])
+        if epoch % 3 == 0:
+            log.truncate(epoch - 2)
+        if epoch % 2 == 0:
+            seen.update(tail.more())
+    seen.update(tail.more())
+    assert seen == {epoch: f"r{epoch}" for epoch in range(1, 60)}
+
+
+def test_a_write_that_was_taken_back_is_read_anew(path: Path) -> None:
+    log, tail = Log(path, KEY, Files(sync=False)), Tail(path, KEY)
+    log.append([(1, "a")])
+    first = path.stat().st_size
+    log.append([(2, "b")])
+    assert dict(tail.more()) == {1: "a", 2: "b"}
+    with path.open("r+b") as file:
+        file.truncate(first)
+    assert dict(tail.more()) == {1: "a"}
+    Log(path, KEY, Files(sync=False)).append([(2, "other")])
+    assert dict(tail.more()) == {2: "other"}
