@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,47 @@ def test_values_that_differ_are_found_out_though_the_books_balance(begin: Start,
     assert found.compared / 15 < found.wrong < found.compared / 7, "one row in ten, no other"
     assert (found.duplicated, found.reordered) == (0, 0)
     assert any("stamped, bucket" in problem for problem in found.problems)
+
+
+class Quiet(seep.Operator):
+    """Says of a key, by a timer, that nothing came for a while; and how often it was touched, by the tick."""
+
+    seen = seep.ValueState(int, default=0)
+
+    def on_row(self, row: Any, ctx: Any) -> None:
+        self.seen.value += 1
+        ctx.set_timer(row.at + timedelta(milliseconds=150))
+
+    def on_timer(self, at: datetime, ctx: Any) -> None:
+        ctx.emit({"key": ctx.key, "at": at, "seen": self.seen.value})
+
+
+def timed(i: int) -> dict[str, Any]:
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    return {"key": f"k{i * 7919 % 23}", "n": i, "at": start + timedelta(milliseconds=i - i * 31 % 40)}
+
+
+@pytest.mark.timeout(90)
+def test_the_witness_takes_up_watermarks_windows_timers_and_tables_where_they_are(begin: Start, tmp_path: Path) -> None:
+    flow = seep.Flow("timed", epoch="20ms", checkpoint="200ms")
+    numbers = flow.source("numbers", Gated(ROWS, 1_000, tmp_path / "gate", timed), time="at", lateness="10ms")
+    names = flow.source("names", seep.MemorySource([{"key": f"k{n}", "name": n} for n in range(23)]))
+    keyed = numbers.key_by("key")
+    windows = keyed.window(seep.tumbling("100ms"), n=seep.count(), middle=seep.median("n")).named("windows")
+    windows.sink("files", seep.FileSink(tmp_path / "files", format="jsonl"))
+    windows.late.collect("late")
+    keyed.window(seep.sliding("300ms", every="100ms"), emit="update", n=seep.count()).named(
+        "sliding"
+    ).changes().collect("updates")
+    keyed.apply(Quiet(), out={"key": str, "at": datetime, "seen": int}).named("quiet").collect("quiet-out")
+    keyed.join_table(names.key_by("key").table()).named("join").key_by("name").aggregate(n=seep.count()).named(
+        "by-name"
+    ).changes().collect("names-out")
+    job = begin(flow, workers=3)
+    advance(job, 20, "updates", 60.0)
+    found = chaos(job, "kill every 1500ms; scale random every 1s", seconds=4.0)
+    assert found.good, found
+    assert found.compared > 1_000
 
 
 class Crooked:
