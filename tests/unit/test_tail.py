@@ -69,3 +69,16 @@ def test_a_write_that_was_taken_back_is_read_anew(path: Path) -> None:
     assert dict(tail.more()) == {1: "a"}
     Log(path, KEY, Files(sync=False)).append([(2, "other")])
     assert dict(tail.more()) == {2: "other"}
+
+
+def test_what_lies_between_large_writes_is_no_record(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "MANY_BYTES", 5_000)
+    log, tail = Log(path, KEY, Files(sync=False)), Tail(path, KEY)
+    seen: dict[int, bytes] = {}
+    written = {epoch: bytes([epoch]) * (9_000 if epoch % 3 else 10) for epoch in range(1, 30)}
+    for epoch, record in written.items():
+        log.append([(epoch, record)])
+        if epoch % 2:
+            seen.update(tail.more())
+    seen.update(tail.more())
+    assert seen == written
