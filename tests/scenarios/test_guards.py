@@ -90,7 +90,7 @@ def test_policies_and_numbers_that_make_no_sense(
 
 
 def mostly_one(i: int) -> dict[str, Any]:
-    return {"key": "hot" if i % 20 else f"k{i % 7}", "n": i}
+    return {"key": "hot" if i * 7919 % 97 >= 5 else f"k{i % 7}", "n": i}
 
 
 class Sleepy(seep.Operator):
@@ -105,7 +105,7 @@ class Sleepy(seep.Operator):
 @pytest.mark.timeout(90)
 def test_a_hot_key_that_no_split_can_help(begin: Start, tmp_path: Path) -> None:
     flow = seep.Flow("hot", epoch="50ms", checkpoint="500ms")
-    numbers = flow.source("numbers", Gated(2_000, 400, tmp_path / "gate", mostly_one)).key_by("key")
+    numbers = flow.source("numbers", Gated(20_000, 400, tmp_path / "gate", mostly_one)).key_by("key")
     worked = numbers.apply(Sleepy(), out={"key": str, "count": int}).named("work")
     worked.scale(start=1, max=6, policy="rate").collect("worked")
     job = begin(flow)
