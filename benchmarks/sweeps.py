@@ -1,6 +1,7 @@
 """Sweeps: one run for each value of a setting, of several settings for each combination; and the tidy table of them.
 
-One row for each run: what was swept, which repetition it was, all settings, all figures, each in a column of its own.
+One row for each run: what was swept, which repetition it was, all settings, whether the result was right, all figures,
+each in a column of its own.
 """
 
 from __future__ import annotations
@@ -98,8 +99,9 @@ def _axis(sweep: str) -> list[tuple[str, str, Any]]:
 
 
 def row_of(chosen: Mapping[str, str], repetition: int, outcome: Outcome) -> Row:
-    found: Row = {"name": outcome.name, **chosen, "repetition": repetition, "verified": outcome.verified}
-    for name, value in leaves([*outcome.settings.items(), *outcome.figures.items()], "_"):
+    found: Row = {"name": outcome.name, **chosen, "repetition": repetition}
+    parts = [*outcome.settings.items(), ("verified", outcome.verified), *outcome.figures.items()]
+    for name, value in leaves(parts, "_"):
         found.setdefault(name, json.dumps(value) if isinstance(value, list | tuple) else value)
     return found
 

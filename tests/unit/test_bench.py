@@ -190,7 +190,7 @@ def test_the_command_line_writes_one_object(tmp_path: Path, monkeypatch: pytest.
     assert {"cores", "memory_gb", "versions"} <= found["machine"].keys()
     assert runner.invoke(app, ["bench", "zombie", "--kills", "1", "--csv", str(tmp_path / "out.csv")]).exit_code == 0
     table = (tmp_path / "out.csv").read_text().splitlines()
-    assert table == ["name,repetition,verified,seed,pauses", "zombie,1,True,42,1"]
+    assert table == ["name,repetition,seed,verified,pauses", "zombie,1,42,True,1"]
     printed = runner.invoke(app, ["bench", "zombie", "--kills", "2", "--json", "-"])
     assert printed.exit_code == 1
     assert json.loads(printed.stdout)["verified"] is False

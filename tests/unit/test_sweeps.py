@@ -112,7 +112,7 @@ def test_a_sweep_is_one_tidy_table(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert done.exit_code == 0, done.output
     with table.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    columns = ["name", "checkpoint", "state", "repetition", "verified", "on", "kills"]
+    columns = ["name", "checkpoint", "state", "repetition", "on", "kills", "verified"]
     assert list(rows[0]) == [*columns, "recovery_ms_p50", "recovery_ms_max", "lost", "each"]
     assert len(rows) == 3 * 2 * 5
     assert [row["repetition"] for row in rows[:6]] == ["1", "2", "3", "4", "5", "1"]
