@@ -170,6 +170,12 @@ SERIES = {
     "SeepSinkFails": {'seep_worker_publish_failures_total{flow="f"}': "0+1x100"},
     "SeepNoMetrics": {'seep_controller_held_total{flow="f",reason="metrics"}': "0+10x100"},
     "SeepCannotGrow": {'seep_controller_held_total{flow="f",reason="hot-key"}': "0+10x100"},
+    "SeepNoSlots": {'seep_controller_held_total{flow="f",reason="slots"}': "0+10x100"},
+    "SeepRecoversSlowly": {
+        'seep_controller_recovery_seconds_bucket{flow="f",le="16.0"}': "0+1x100",
+        'seep_controller_recovery_seconds_bucket{flow="f",le="8.0"}': "0x100",
+        'seep_controller_recovery_seconds_bucket{flow="f",le="+Inf"}': "0+1x100",
+    },
 }
 """What each alert is for, sampled every ten seconds. Without it the alert must be silent."""
 
