@@ -24,7 +24,7 @@ from seep.protocol.journal import Journal
 from seep.running.compared import Difference, compare
 from seep.running.savepoint import Savepoint
 from seep.runtime.job import JobDirectory
-from seep.runtime.stores.log import Tail
+from seep.runtime.stores.base import Tail
 from seep.sim.oracle import NOTHING_YET, Begun, expected, source_cuts
 
 LOOK_SECONDS = 0.1

@@ -259,6 +259,19 @@ class TestDirectory(Contract):
         [path] = (tmp_path / "store" / "partitions").glob(f"*/{name}")
         return path
 
+    def test_an_onlooker_sees_each_record_once(self, store: DirectoryStore) -> None:
+        tail, seen = store.tail(PART), []
+        assert tail.more() == []
+        for epoch in range(1, 10):
+            value(store, Append(1, PART, OLD, epoch, [epoch, "x"]))
+            if epoch % 2:
+                seen += tail.more()
+            if epoch % 4 == 0:
+                seen += tail.more()
+                store.perform(Truncate(PART, OLD, epoch))
+        assert [(epoch, list(record)) for epoch, record in seen] == [(epoch, [epoch, "x"]) for epoch in range(1, 10)]
+        assert log(store)[0][0] > 1, "it was truncated meanwhile"
+
     def test_another_process_sees_it_all(self, store: Store, again: Callable[[], DirectoryStore]) -> None:
         put(store, checkpoint(1))
         value(store, Append(1, PART, OLD, 1, "a"))
@@ -458,6 +471,19 @@ class TestRedis(Contract):
     @staticmethod
     def again(store: RedisStore, server: RedisServer, key: bytes = KEY) -> RedisStore:
         return RedisStore(server.url, store._prefix, key)
+
+    def test_an_onlooker_sees_each_record_once(self, store: RedisStore) -> None:
+        tail, seen = store.tail(PART), []
+        assert tail.more() == []
+        for epoch in range(1, 10):
+            value(store, Append(1, PART, OLD, epoch, [epoch, "x"]))
+            if epoch % 2:
+                seen += tail.more()
+            if epoch % 4 == 0:
+                seen += tail.more()
+                store.perform(Truncate(PART, OLD, epoch))
+        assert [(epoch, list(record)) for epoch, record in seen] == [(epoch, [epoch, "x"]) for epoch in range(1, 10)]
+        assert log(store)[0][0] > 1, "it was truncated meanwhile"
 
     def test_another_process_sees_it_all(self, store: RedisStore, server: RedisServer) -> None:
         put(store, checkpoint(1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from seep.model.ids import Generation, PartitionId
 from seep.protocol.effects import (
@@ -52,6 +52,13 @@ class Store(Protocol):
         everything else; a put tells afterwards where its chain starts."""
 
     def statistics(self) -> Mapping[str, int]: ...
+
+
+class Tail(Protocol):
+    """A partition's log as an onlooker follows it."""
+
+    def more(self) -> list[tuple[int, Any]]:
+        """(epoch, record) since the last call."""
 
 
 class Link(Protocol):

@@ -90,6 +90,10 @@ class RedisStore:
         for name in self._client.scan_iter(match=f"{self._prefix}*", count=1000):
             self._client.unlink(name)
 
+    def tail(self, partition: PartitionId) -> RedisTail:
+        """For an onlooker who follows a partition's log."""
+        return RedisTail(self._client, self._name("log", partition), self._key)
+
     def _perform(self, effect: StoreEffect) -> StoreReply | None:
         match effect:
             case Append():
@@ -253,6 +257,26 @@ class RedisStore:
             return journal, True
 
         return self._decide([name], decide)
+
+
+class RedisTail:
+    """What others append to a log. What they have forgotten between two looks it misses; whoever reads can tell by what
+    the records say."""
+
+    def __init__(self, client: Any, name: str, key: bytes) -> None:
+        self._client, self._name, self._key = client, name, key
+        self._after = "-"
+
+    def more(self) -> list[tuple[int, Any]]:
+        """Records since the last call; none while Redis does not answer."""
+        try:
+            entries = self._client.xrange(self._name, min=self._after)
+        except RedisError:
+            return []
+        if entries:
+            last = entries[-1][0]
+            self._after = f"({last.decode() if isinstance(last, bytes) else last}"
+        return [(epoch, record) for epoch, record in (decode_value(RECORD, f[_FIELD], self._key) for _, f in entries)]
 
 
 def _entry_id(epoch: int) -> str:
