@@ -19,7 +19,7 @@ from random import Random
 from typing import Any, Protocol
 
 from seep.backends.process import Process
-from seep.errors import Misuse, Retry
+from seep.errors import Misuse, SeepError
 from seep.running.cuts import ASIDE, Proxy
 from seep.running.deeds import CUT, KILL, PAUSE, SCALE, Deed, deeds
 from seep.running.savepoint import Savepoint
@@ -29,6 +29,10 @@ from seep.runtime.job import JobDirectory
 LOOK_SECONDS = 0.01
 CALM_SECONDS = 60.0
 """So long a job may take to be itself again."""
+
+
+class Gone(Exception):
+    """It does not run any more: that is a verdict, too."""
 
 
 Tell = Callable[[str, float], None]
@@ -117,6 +121,9 @@ class Chaos:
             tell("it comes to rest", 0.9)
             self._settle()
             upto = self._audit()
+        except Gone as gone:
+            self.verdict.problems.append(str(gone))
+            return self.verdict
         finally:
             witness.close()
         tell("comparing with the same input in one piece", 0.95)
@@ -142,7 +149,7 @@ class Chaos:
 
     def _do(self, deed: Deed) -> None:
         self.verdict.done[deed.kind] = self.verdict.done.get(deed.kind, 0) + 1
-        status = self.job.status()
+        status = self._status()
         places = [(name, i) for name, parts in status["operators"].items() for i in range(len(parts))]
         name, index = self.random.choice(places)
         if deed.kind == KILL:
@@ -209,10 +216,16 @@ class Chaos:
             undo()
         if cuts:
             self._interpose()
-        status = self.job.status()
-        if status["outcome"] == "failed":
-            raise Retry(f"the flow has failed: {status['report']}")
-        self._follow(status)
+        self._follow(self._status())
+
+    def _status(self) -> dict[str, Any]:
+        try:
+            status = self.job.status()
+        except SeepError as error:
+            raise Gone(f"the flow is gone: {error}") from error
+        if status["outcome"] != "running":
+            raise Gone(f"the flow has {status['outcome']} before chaos was over {status['report']}".strip())
+        return status
 
     def _follow(self, status: dict[str, Any]) -> None:
         epochs = dict(_sink_epochs(status))
@@ -229,7 +242,7 @@ class Chaos:
         """Let it come to rest."""
         deadline = time.monotonic() + CALM_SECONDS
         while self._waiting and time.monotonic() < deadline:
-            self._follow(self.job.status())
+            self._follow(self._status())
             time.sleep(LOOK_SECONDS)
         for _ in self._waiting:
             self.verdict.problems.append(f"not recovered from a kill within {CALM_SECONDS:.0f} s")

@@ -138,6 +138,22 @@ def test_a_crooked_job_is_found_out(begin: Start, tmp_path: Path) -> None:
     assert Verdict().good
 
 
+def test_a_flow_that_does_not_survive_gets_a_verdict(begin: Start, tmp_path: Path) -> None:
+    job = begin(counting("mortal", 10_000, tmp_path / "gate"))
+
+    class Mortal(Crooked):
+        def kill(self, operator: str, index: int) -> dict[str, Any]:
+            self.job.stop()
+            return {"worker": "w"}
+
+        def status(self) -> dict[str, Any]:
+            return self.job.status()
+
+    found = Chaos(Mortal(job), job.directory.path).run("kill every 100ms", 20.0)
+    assert found.problems == ["the flow has stopped before chaos was over"]
+    assert not found.good
+
+
 @pytest.mark.timeout(60)
 def test_from_the_command_line(
     begin: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
