@@ -32,7 +32,7 @@ CALM_SECONDS = 60.0
 
 
 class Gone(Exception):
-    """It does not run any more: that is a verdict, too."""
+    """It does not run any more, or not as it should: that is a verdict, too."""
 
 
 Tell = Callable[[str, float], None]
@@ -187,6 +187,7 @@ class Chaos:
     def _pause(self, worker: str, lasts: float) -> None:
         card = self.directory.registered().get(worker)
         if card is None:
+            self.verdict.done[PAUSE] -= 1  # it has just gone
             return
         process = Process(card["process"], card["began"])
         process.signal(signal.SIGSTOP)
@@ -249,7 +250,10 @@ class Chaos:
 
     def _audit(self) -> int:
         """Look into the books; of which epoch."""
-        books = self.job.audit()
+        try:
+            books = self.job.audit()
+        except SeepError as error:
+            raise Gone(f"it does not come to rest: {error}") from error
         for edge in books["edges"]:
             self._compare(edge["sent"], edge["taken"])
         for sink in books["sinks"].values():
