@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import uvicorn
 from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
@@ -51,7 +52,7 @@ class JobControl(Protocol):
 
 class Scale(BaseModel):
     operator: str
-    count: int
+    count: int = Field(ge=1, le=4096)
 
 
 class Rebalance(BaseModel):
@@ -88,6 +89,11 @@ def create_app(control: JobControl, token: str) -> FastAPI:
     async def explain(_: Request, error: SeepError) -> Response:
         status = 400 if isinstance(error, Misuse) else 503 if isinstance(error, Retry) else 500
         return JSONResponse({"error": str(error)}, status)
+
+    @app.exception_handler(RequestValidationError)
+    async def refuse(_: Request, error: RequestValidationError) -> Response:
+        found = [f"{one['loc'][-1]}={one.get('input')!r}: {one['msg']}" for one in error.errors()]
+        return JSONResponse({"error": "; ".join(found)}, 422)
 
     @app.get("/status")
     def status() -> dict[str, Any]:

@@ -81,7 +81,11 @@ def test_errors_say_what_to_do(client: httpx.Client) -> None:
     answer = client.post("/scale", json={"operator": "cuont", "count": 3})
     assert (answer.status_code, answer.json()) == (400, {"error": "no operator 'cuont'; there is: count"})
     assert client.post("/savepoint", json={"name": "v1"}).status_code == 503
-    assert client.post("/scale", json={"operator": "count", "count": 0}).status_code == 422
+    answer = client.post("/scale", json={"operator": "count", "count": 0})
+    assert (answer.status_code, answer.json()) == (
+        422,
+        {"error": "count=0: Input should be greater than or equal to 1"},
+    )
 
 
 def test_strangers_are_refused(client: httpx.Client, server: ApiServer) -> None:
