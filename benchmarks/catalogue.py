@@ -36,6 +36,8 @@ THROUGHPUT = (
     "distinct",
 )
 """Workloads (`benchmarks.workloads`) as fast as they go; these have peers."""
+CHANGED = {"elasticity": frozenset({"flink"})}
+"""Benchmarks with peers that are changed while they run, and which."""
 NAMES = (*THROUGHPUT, *MODULES)
 COMMON = frozenset({"seed"})
 OF_THROUGHPUT = frozenset({"checkpoint", "epoch", "keys", "rate", "rows", "seconds", "workers"})
@@ -44,7 +46,7 @@ HEEDED = {
     "large-state": frozenset({"keys", "state"}),
     "latency": frozenset({"checkpoint", "epoch", "keys", "rate", "seconds", "workers"}),
     "overhead": frozenset({"kills", "seconds"}),
-    "policies": frozenset({"kills", "rate"}),
+    "policies": frozenset({"rate"}),
     "recovery": frozenset({"checkpoint", "epoch", "kills", "rate", "state", "workers"}),
     "rescale": frozenset({"checkpoint", "epoch", "kills", "rate", "seconds", "state", "workers"}),
     "scaling": frozenset({"keys", "rows", "seconds"}),
@@ -74,8 +76,10 @@ def check(name: str, options: Options, swept: Iterable[str] = ()) -> None:
         workload_named(name)
     elif name not in NAMES:
         raise Misuse(f"no benchmark {name!r}; there are: {', '.join(NAMES)}; or module:Class, a workload of your own")
-    if options.peers and name not in THROUGHPUT:
-        raise Misuse(f"{name} has no peers; there are some for: {', '.join(THROUGHPUT)}")
+    if options.peers and name not in (*THROUGHPUT, *CHANGED):
+        raise Misuse(f"{name} has no peers; there are some for: {', '.join((*THROUGHPUT, *CHANGED))}")
+    if name in CHANGED and set(options.peers) - CHANGED[name]:
+        raise Misuse(f"{name} has as peers: {', '.join(sorted(CHANGED[name]))}")
     heeded = HEEDED.get(name, OF_THROUGHPUT) | COMMON
     for setting in swept:
         if setting not in heeded:

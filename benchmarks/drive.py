@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +21,10 @@ from seep.connectors.generator import SPLITS
 from seep.errors import Retry
 from seep.model.ids import PartitionId
 from seep.protocol.effects import ReadLog
-from seep.protocol.journal import LIVE, Entry
+from seep.protocol.journal import LIVE, Entry, Journal
 from seep.running import Job
 from seep.running.result import records_of
+from seep.runtime.job import JobDirectory
 
 STEADY_SECONDS = 4.0
 STUCK_SECONDS = 60.0
@@ -44,13 +46,22 @@ def scratch() -> Iterator[Path]:
                 os.environ["SEEP_HOME"] = before
 
 
-class Driven:
-    """A running job of `Load.flow` at a fixed rate."""
+class Recorded(Protocol):
+    """What can be known of a job from its directory, whoever controls it."""
 
-    def __init__(self, flow: seep.Flow, path: Path, rate: float, on: str, workers: int) -> None:
+    @property
+    def directory(self) -> JobDirectory: ...
+
+    @property
+    def journal(self) -> Journal: ...
+
+
+class Watched(ABC):
+    """A running job of `Load.flow` at a fixed rate, as its arrivals show it."""
+
+    def __init__(self, path: Path, rate: float) -> None:
         self.path = path
         self.rate = rate
-        self.job: Job = seep.start(flow, on=on, workers=workers)
         self.arrivals: list[Arrival] = []
         self.highest = 0
         """The latest epoch that has arrived."""
@@ -58,15 +69,40 @@ class Driven:
         self._began_ns: dict[int, int] = {}
         """When each split began to release rows, on the monotonic clock."""
 
+    @property
+    @abstractmethod
+    def recorded(self) -> Recorded:
+        """The job's directory and journal."""
+
+    @abstractmethod
+    def status(self) -> dict[str, Any]:
+        """As `seep ps` shows it."""
+
+    @abstractmethod
+    def problem(self) -> str:
+        """Why it does not run any more; empty while it does."""
+
+    @abstractmethod
+    def kill(self, worker: str) -> None:
+        """SIGKILL."""
+
+    @abstractmethod
+    def drain(self) -> dict[int, int]:
+        """Stop the sources, let everything reach the sink; how many rows each split has given."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End everything that still runs."""
+
     # --- watching ------------------------------------------------------------------------------------------------
 
     def look(self) -> list[Arrival]:
         """What has arrived since the last look. Raises when the job has ended by itself."""
         news = self._tail.news()
         self.arrivals += news
-        self.highest = max((a.epoch for a in news), default=self.highest)
-        if self.job.host.outcome:
-            raise Retry(f"the flow has {self.job.host.outcome}: {self.job.host.report}")
+        self.highest = max([self.highest, *(a.epoch for a in news)])
+        if problem := self.problem():
+            raise Retry(problem)
         return news
 
     def until(self, done: Callable[[], bool], what: str, seconds: float = STUCK_SECONDS) -> None:
@@ -95,7 +131,7 @@ class Driven:
 
     def _clock(self) -> None:
         skew_ns = time.monotonic_ns() - time.time_ns()
-        for cut in last_cuts(self.job):
+        for cut in last_cuts(self.recorded):
             for split, known in cut["splits"].items():
                 if known[1] is not None:
                     self._began_ns[int(split)] = known[1][1] * 1_000_000 + skew_ns
@@ -126,18 +162,53 @@ class Driven:
     def by_worker(self) -> dict[str, list[Entry]]:
         """The live partitions of each worker that has any."""
         found: dict[str, list[Entry]] = {}
-        for entry in self.job.journal.entries.values():
+        for entry in self.recorded.journal.entries.values():
             if entry.role == LIVE and entry.worker:
                 found.setdefault(entry.worker, []).append(entry)
         return found
 
     def state_bytes(self) -> dict[str, int]:
         """By operator."""
-        operators = self.job.status()["operators"]
+        operators = self.status()["operators"]
         return {name: sum(p["statistics"].get("state_bytes", 0) for p in operators[name]) for name in (FIRST, SECOND)}
 
     def processes(self) -> dict[str, int]:
-        return {worker: card["process"] for worker, card in self.job.directory.registered().items()}
+        return {worker: card["process"] for worker, card in self.recorded.directory.registered().items()}
+
+    def _situation(self) -> str:
+        journal = self.recorded.journal
+        return "\n  ".join([f"journal {journal.version}", *map(str, journal.entries.values())])
+
+
+class Driven(Watched):
+    """One whose controller runs in this process."""
+
+    def __init__(self, flow: seep.Flow, path: Path, rate: float, on: str, workers: int) -> None:
+        super().__init__(path, rate)
+        self.job: Job = seep.start(flow, on=on, workers=workers)
+
+    @property
+    def recorded(self) -> Recorded:
+        return self.job
+
+    def status(self) -> dict[str, Any]:
+        return self.job.status()
+
+    def problem(self) -> str:
+        host = self.job.host
+        return f"the flow has {host.outcome}: {host.report}" if host.outcome else ""
+
+    def kill(self, worker: str) -> None:
+        self.job.host.backend.kill(worker)
+
+    def drain(self) -> dict[int, int]:
+        self.job.stop(drain=True)
+        self.job.wait(STUCK_SECONDS)
+        self.arrivals += self._tail.news()
+        return given_rows(self.job)
+
+    def close(self) -> None:
+        self.job.close()
 
     def _situation(self) -> str:
         view = self.job.host.view
@@ -147,20 +218,8 @@ class Driven:
         lines += [text for _, text in view.decisions[-10:]]
         return "\n  ".join(lines)
 
-    # --- the end -------------------------------------------------------------------------------------------------
 
-    def drain(self) -> dict[int, int]:
-        """Stop the sources, let everything reach the sink; how many rows each split has given."""
-        self.job.stop(drain=True)
-        self.job.wait(STUCK_SECONDS)
-        self.arrivals += self._tail.news()
-        return given_rows(self.job)
-
-    def close(self) -> None:
-        self.job.close()
-
-
-def last_cuts(job: Job) -> list[dict[str, Any]]:
+def last_cuts(job: Recorded) -> list[dict[str, Any]]:
     """Of each partition the source ever had, the last cut in its epoch log."""
     store, found = job.directory.store(), []
     for number in range(job.journal.next_number.get(SOURCE, 0)):
@@ -170,7 +229,7 @@ def last_cuts(job: Job) -> list[dict[str, Any]]:
     return found
 
 
-def given_rows(job: Job) -> dict[int, int]:
+def given_rows(job: Recorded) -> dict[int, int]:
     """How many rows each split of the source has given."""
     found: dict[int, int] = {}
     for cut in last_cuts(job):
@@ -179,6 +238,6 @@ def given_rows(job: Job) -> dict[int, int]:
     return found
 
 
-def committed(job: Job) -> list[tuple[int, bytes | None]]:
+def committed(job: Recorded) -> list[tuple[int, bytes | None]]:
     """(epoch, record) of what the sink's logs still hold: committed, but perhaps not published any more."""
     return records_of(SINK, job.journal, job.directory.store().perform)

@@ -37,10 +37,13 @@ Numbers = npt.NDArray[np.int64]
 
 
 class SmallReads(seep.GeneratorSource):
-    """Without a rate, epochs of a million rows would come in seconds, too few of them to measure by."""
+    """Without a rate, epochs of a million rows would come in seconds, too few of them to measure by. With one, what has
+    piled up would come in one epoch."""
+
+    read_rows = READ_ROWS
 
     def read(self, split: int, position: Any, until: Any, limit_rows: int, now_ms: int) -> Rows | None:
-        return super().read(split, position, until, min(limit_rows, READ_ROWS), now_ms)
+        return super().read(split, position, until, min(limit_rows, self.read_rows), now_ms)
 
 
 @dataclass(frozen=True)
@@ -72,15 +75,24 @@ class Load:
         return cls(keys, options.seed, options.state_bytes // BYTES_PER_KEY)
 
     def flow(
-        self, name: str, rate: float | None, sink: Any, checkpoint: str, parts: int, epoch: str = EPOCH
+        self,
+        name: str,
+        rate: float | None,
+        sink: Any,
+        checkpoint: str,
+        parts: int,
+        epoch: str = EPOCH,
+        policy: str | None = None,
     ) -> seep.Flow:
+        """With a policy the controller watches, but may change nothing."""
+        bounds: dict[str, Any] = {"min": parts, "max": parts, "policy": policy} if policy else {}
         flow = seep.Flow(name, epoch=epoch, checkpoint=checkpoint)
         rows = flow.source(SOURCE, SmallReads(fn_batch=self.rows, rate=rate))
         first = (
             rows.key_by("key")
             .aggregate(n=seep.count(), total=seep.total("value"), newest=seep.maximum("number"))
             .named(FIRST)
-            .scale(start=parts)
+            .scale(start=parts, **bounds)
         )
         second = (
             first.changes()
@@ -94,7 +106,7 @@ class Load:
                 newest=seep.maximum("newest"),
             )
             .named(SECOND)
-            .scale(start=parts)
+            .scale(start=parts, **bounds)
         )
         second.changes().drop("change").sink(SINK, sink)
         return flow

@@ -39,6 +39,22 @@ def cpu_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def descendants(process: int) -> list[int]:
+    """The processes it has started and those that they have, as they stand now."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                # The name, in brackets, may hold anything: count from behind it.
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it has just ended
+    found = [process]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found[1:]
+
+
 def resident_bytes(process: int) -> int:
     """Memory of a process; what it shares with others counts too. 0 when it is gone."""
     try:

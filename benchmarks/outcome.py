@@ -31,6 +31,10 @@ class Options:
     workers: int | None = None
     keys: int | None = None
     policy: Any = None
+    starts: int | None = None
+    """Of `policies`: from so many numbers of partitions."""
+    part: str | None = None
+    """Of a benchmark that has several: this one alone."""
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,21 @@ from benchmarks.peers.buffers import cache, output, run
 
 HERE = Path(__file__).parent / "flink"
 OPENED = ("java.base/java.lang", "java.base/java.util", "java.base/java.time")
+QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 HOW = "DataStream, one process, 2 subtasks, object reuse, state on the heap, exactly once, checkpoint every 5 s"
 
 
 def main(spec: Spec) -> dict[str, Any]:
     home = built()
     opened = [option for package in OPENED for option in ("--add-opens", f"{package}=ALL-UNNAMED")]
-    command = ["java", "-Xmx4g", *opened, "-cp", f"{home / 'classes'}:{home / 'lib'}/*", "Bench"]
-    version = re.search(r"<flink.version>(.+)</flink.version>", (HERE / "pom.xml").read_text())
+    command = ["java", "-Xmx4g", QUIET, *opened, "-cp", f"{home / 'classes'}:{home / 'lib'}/*", "Bench"]
     how = f"{HOW}; emits every update" if spec.load().keys else HOW
-    return run(spec, command, version[1] if version else "unknown", how)
+    return run(spec, command, version(), how)
+
+
+def version() -> str:
+    found = re.search(r"<flink.version>(.+)</flink.version>", (HERE / "pom.xml").read_text())
+    return found[1] if found else "unknown"
 
 
 def built() -> Path:

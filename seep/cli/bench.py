@@ -30,6 +30,12 @@ def bench(
         int | None,
         typer.Option("--kills", min=1, help="kills, changes, pauses, seeds or pairs of runs; else the full number"),
     ] = None,
+    starts: Annotated[
+        int | None, typer.Option("--starts", min=1, help="numbers of partitions to start from (policies); else 36")
+    ] = None,
+    part: Annotated[
+        str | None, typer.Option("--part", help="this part alone: checkpoints or metrics (overhead)")
+    ] = None,
     rows: Annotated[
         int | None, typer.Option("--rows", min=1_000, help="end after so many rows; else measure for some seconds")
     ] = None,
@@ -62,7 +68,8 @@ def bench(
     from benchmarks.peers import known_peers
     from benchmarks.sweeps import row_of, size_bytes, swept, write
 
-    options = Options(on, kills, rows, rate, seed, size_bytes(state), seconds, known_peers(peers))
+    known = known_peers(peers)
+    options = Options(on, kills, rows, rate, seed, size_bytes(state), seconds, known, starts=starts, part=part)
     names = [name] if name is not None else list(THROUGHPUT)
     points = swept(options, sweep or [])
     for one in names:
@@ -94,6 +101,7 @@ def bench(
 
 
 def _write(outcomes: list[Outcome], sweep: list[str], table: list[Row], json: str | None, plot: Path | None) -> None:
+    from benchmarks.catalogue import MODULES
     from benchmarks.picture import compared, draw, pictured
 
     found = outcomes[0].as_dict() if len(outcomes) == 1 else _several(outcomes, sweep)
@@ -108,7 +116,7 @@ def _write(outcomes: list[Outcome], sweep: list[str], table: list[Row], json: st
         cores = found["machine"]["cores"]
         if sweep:
             pictured(plot, f"{outcomes[0].name}, {cores} cores", table, [one.partition("=")[0] for one in sweep])
-        elif len(outcomes) == 1 and "peers" not in outcomes[0].figures:
+        elif len(outcomes) == 1 and (outcomes[0].name in MODULES or "peers" not in outcomes[0].figures):
             draw(plot, f"{outcomes[0].name}, {cores} cores", outcomes[0].series)
         else:
             compared(plot, f"rows a second, {cores} cores", [outcome.as_dict() for outcome in outcomes])

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from importlib import import_module
 
 import pytest
 
+from benchmarks import recovery
 from benchmarks.outcome import Options
 
 SMALL = {
     "benchmarks.recovery": Options(kills=2, rate=5_000),
     "benchmarks.rescale": Options(kills=2, rate=5_000, seconds=1.0),
+    "benchmarks.overhead": Options(kills=1, seconds=1.0, part="metrics"),
     "benchmarks.skew": Options(kills=1, rows=8_000),
 }
+
+
+@pytest.mark.slow
+@pytest.mark.server
+@pytest.mark.skipif(shutil.which("java") is None and "JAVA_HOME" not in os.environ, reason="no Java")
+@pytest.mark.timeout(400)
+def test_workers_executors_and_the_driver_are_killed_on_spark() -> None:
+    outcome = recovery.run(Options(on="spark", kills=1, rate=2_000), lambda what, share: None)
+    assert outcome.verified
+    assert outcome.figures["unrecovered"] == 0
+    assert [outcome.figures[f"{kind}_kills"] for kind in ("worker", "executor", "driver")] == [1, 1, 1]
 
 
 @pytest.mark.slow
