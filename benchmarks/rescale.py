@@ -52,7 +52,7 @@ def run(options: Options, tell: Tell) -> Outcome:
     with scratch() as home:
         path = home / "arrivals"
         checkpoint, epoch = options.checkpoint or CHECKPOINT, options.epoch or EPOCH
-        flow = load.flow("rescale", rate, ArrivalSink(path), checkpoint, 2, epoch)
+        flow = load.flow("rescale", rate, ArrivalSink(path), checkpoint, 2, epoch=epoch)
         driven = Driven(flow, path, rate, options.on, workers)
         try:
             driven.steady(load.cold_keys)

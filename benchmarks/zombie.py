@@ -40,7 +40,7 @@ def run(options: Options, tell: Tell) -> Outcome:
     with scratch() as home:
         path = home / "arrivals"
         checkpoint, epoch = options.checkpoint or CHECKPOINT, options.epoch or EPOCH
-        flow = load.flow("zombie", rate, ArrivalSink(path), checkpoint, PARTS, epoch)
+        flow = load.flow("zombie", rate, ArrivalSink(path), checkpoint, PARTS, epoch=epoch)
         driven = Driven(flow, path, rate, options.on, workers)
         try:
             driven.steady(load.cold_keys)
