@@ -30,6 +30,7 @@ from seep.protocol.messages import (
     Held,
     Hello,
     Holding,
+    Leave,
     Message,
     Plan,
     Refused,
@@ -149,7 +150,7 @@ class Worker:
             self.holder.on_fetch(message)
         elif isinstance(message, Held | Holding):
             self._to_owner(message)
-        elif not isinstance(message, Plan | Hello | Report | Busy):
+        elif not isinstance(message, Plan | Hello | Report | Busy | Leave):
             sender = self.partitions.get(message.sender)
             if isinstance(message, Subscribe) and not self._is_served(message, sender):
                 self.early[message.subscription.receiver, message.edge + str(message.sender)] = message

@@ -227,7 +227,16 @@ class Busy:
     """For so long it is at the one after it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Controller to worker: end, in peace. A process on another host cannot be sent a signal."""
+
+    worker: str
+    at_once: bool = False
+    """Whatever it is doing, as if killed."""
+
+
 DataMessage = Subscribe | Accepted | Refused | Frame | Credit | Trim | Unsubscribe
-ControlMessage = Plan | Hello | Report | Busy
+ControlMessage = Plan | Hello | Report | Busy | Leave
 CopyMessage = Backup | Holding | Fetch | Held
 Message = DataMessage | ControlMessage | CopyMessage

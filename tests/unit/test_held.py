@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from seep.backends import held
 from seep.backends.held import HeldSlots
+from seep.backends.slot import UNFIT
 from seep.errors import Misuse, Retry, error_of
 from seep.model.settings import Settings
 from seep.partition.contract import Graph
@@ -28,6 +30,7 @@ class Scheduler(HeldSlots):
         super().__init__(job)
         self.begin, self.hold = start, hold
         self.started = self.stopped = 0
+        self.killed: list[str] = []
         self.lives = True
 
     def _start(self) -> Any:
@@ -36,6 +39,9 @@ class Scheduler(HeldSlots):
 
     def _hold(self, session: Any, worker: str) -> str:
         return self.hold(worker)
+
+    def _kill(self, session: Any, worker: str) -> None:
+        self.killed.append(worker)
 
     def _lives(self, session: Any) -> bool:
         return self.lives
@@ -122,6 +128,64 @@ def test_one_that_fails_while_others_run_is_none(job: JobDirectory, other: subpr
     assert slots.problem() == ""
     slots.close()
     assert other.returncode == -signal.SIGTERM
+
+
+def test_a_host_that_is_unfit_refuses_the_flow_while_it_starts(job: JobDirectory) -> None:
+    slots = Scheduler(job, lambda: 1, lambda worker: f"{UNFIT}host h7 has no Python module 'numba'")
+    slots.want(1)
+    until(lambda: not slots.workers(), "the slot to end")
+    told = error_of(slots.problem())
+    assert (type(told), str(told)) == (Misuse, "host h7 has no Python module 'numba'")
+    slots.close()
+
+
+def test_a_host_that_is_unfit_later_is_left_out(
+    job: JobDirectory, other: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held, "STARTING_SECONDS", 0.0)
+    monkeypatch.setattr(held, "AGAIN_SECONDS", 0.01)
+
+    def hold(worker: str) -> str:
+        if not job.registered():
+            register(job, worker, other)
+            other.wait()
+            return ""
+        return f"{UNFIT}host h7 has no Python module 'numba'"
+
+    slots = Scheduler(job, lambda: 1, hold)
+    slots.want(1)
+    until(job.registered, "the first to run")
+    for _ in range(4):
+        slots.want(2)
+        until(lambda: len(slots.workers()) == 1, "the second to end")
+    assert slots.problem() == ""
+    slots.close()
+
+
+def test_a_process_of_another_host_is_never_signalled(
+    job: JobDirectory, other: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seep.backends.process.ENDING_SECONDS", 0.05)
+    over = threading.Event()
+
+    def hold(worker: str) -> str:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("seep.runtime.job.this_host", lambda: "another")
+            register(job, worker, other)
+        over.wait(10)
+        return ""
+
+    slots = Scheduler(job, lambda: 1, hold)
+    slots.want(1)
+    until(job.registered, "it to run")
+    (worker,) = slots.workers()
+    slots.release(worker)
+    slots.kill(worker)
+    assert slots.killed == [worker]
+    assert other.poll() is None
+    over.set()
+    slots.close()
+    assert other.poll() is None
 
 
 def test_no_new_session_after_the_end(job: JobDirectory) -> None:

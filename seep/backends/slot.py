@@ -1,0 +1,71 @@
+"""The far side of a slot, on whatever host and Python a scheduler has put it.
+
+Nothing but the standard library is needed until this host is known to be fit, so one that is not can say why, in a line
+that names it: `UNFIT` and the reason. What a worker fails with later is no property of its host.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import NamedTuple
+
+from seep.runtime.hosts import address_towards
+
+UNFIT = "unfit: "
+
+
+class Errand(NamedTuple):
+    """What the driver gives a slot to go by; nothing in it is secret."""
+
+    path: str
+    """The job's directory."""
+    stamp: str
+    """What stands in its file `stamp`: there may be another directory at that path."""
+    python: tuple[int, int]
+    """Code goes from one Python to another only if they are of one version."""
+
+
+def run_slot(errand: Errand, worker: str) -> str:
+    """Run a worker to its end; empty, or what it failed with."""
+    if why := unfit(errand):
+        return why
+    try:
+        from seep.runtime.job import JobDirectory
+        from seep.runtime.worker import run_worker
+
+        run_worker(errand.path, worker)
+    except ModuleNotFoundError as error:
+        return f"{UNFIT}{_here()} has no Python module {error.name!r}; install it for {sys.executable}"
+    except Exception as error:
+        with JobDirectory(errand.path).log_path(worker).open("a") as log:
+            traceback.print_exc(file=log)
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def unfit(errand: Errand) -> str:
+    """Why this host cannot run a worker; empty: it can try."""
+    here = sys.version_info[:2]
+    if here != errand.python:
+        versions = f"Python {here[0]}.{here[1]}, the driver Python {errand.python[0]}.{errand.python[1]}"
+        return f"{UNFIT}{_here()} has {versions}; set PYSPARK_PYTHON to the same version"
+    try:
+        stamp = Path(errand.path, "stamp").read_text()
+    except OSError as error:
+        return f"{UNFIT}{_here()} cannot reach the job's directory {errand.path} ({error.strerror}); {SHARED}"
+    if stamp != errand.stamp:
+        return f"{UNFIT}{_here()} sees another directory at {errand.path}; {SHARED}"
+    if not os.access(errand.path, os.R_OK | os.W_OK | os.X_OK):
+        return f"{UNFIT}{_here()} may not write to the job's directory {errand.path}; run it as the same user"
+    return ""
+
+
+SHARED = "SEEP_HOME must be on a file system that all hosts share"
+
+
+def _here() -> str:
+    return f"host {socket.gethostname()} ({address_towards('')})"
