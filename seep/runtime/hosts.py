@@ -16,6 +16,8 @@ import socket
 from functools import cache
 from pathlib import Path
 
+from seep.model.ids import Place
+
 LOOPBACK = "127.0.0.1"
 ELSEWHERE = "192.0.2.1"
 """An address for documentation: the way to it is the way to any other network. Nothing is sent there."""
@@ -30,6 +32,11 @@ def this_host() -> str:
     spaces = [os.stat(f"/proc/self/ns/{space}").st_ino for space in ("pid", "net")]
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return hashlib.blake2b(f"{boot} {spaces}".encode(), digest_size=8).hexdigest()
+
+
+def this_place() -> Place:
+    """Where this process runs. Workers of one executor have one parent, and go with it."""
+    return Place(this_host(), str(os.getppid()))
 
 
 def address_towards(host: str) -> str:

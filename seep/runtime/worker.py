@@ -32,6 +32,7 @@ from seep.runtime.deadletters import DeadLetters
 from seep.runtime.exporter import Asked, Exporter
 from seep.runtime.gaps import Gaps
 from seep.runtime.heartbeat import Heartbeat, beside
+from seep.runtime.hosts import this_place
 from seep.runtime.job import JobDirectory
 from seep.runtime.numbers import Snapshot, snapshot
 from seep.runtime.spill import spill_into
@@ -56,6 +57,7 @@ class WorkerHost:
         self.machine = Worker(worker, graph, settings)
         self.machine.desk.spill = spill_into(job.path)
         self.machine.desk.perform = self._perform
+        self.machine.desk.place = this_place()
         self.machine.clock = self.machine.desk.clock = now_ms
         self.store = job.store()
         self.transport = job.transport(worker)
