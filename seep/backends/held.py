@@ -42,7 +42,7 @@ class HeldSlots(ABC):
     def __init__(self, job: JobDirectory, address: str = "") -> None:
         """`address`: where workers on other hosts find this one; empty: there are none."""
         self._job = job
-        self._errand = Errand(str(job.path), secrets.token_hex(8), sys.version_info[:2])
+        self._errand = Errand(str(job.path), secrets.token_hex(8), sys.version_info[:2], address)
         self._lock = threading.Lock()
         self._starting = threading.Lock()
         self._slots: dict[str, threading.Thread] = {}

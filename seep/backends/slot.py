@@ -13,7 +13,7 @@ import traceback
 from pathlib import Path
 from typing import NamedTuple
 
-from seep.runtime.hosts import address_towards
+from seep.runtime.hosts import LOOPBACK, address_towards
 
 UNFIT = "unfit: "
 
@@ -27,6 +27,8 @@ class Errand(NamedTuple):
     """What stands in its file `stamp`: there may be another directory at that path."""
     python: tuple[int, int]
     """Code goes from one Python to another only if they are of one version."""
+    driver: str = ""
+    """The address of the driver's host; empty: it is this one."""
 
 
 def run_slot(errand: Errand, worker: str) -> str:
@@ -39,7 +41,7 @@ def run_slot(errand: Errand, worker: str) -> str:
 
         run_worker(errand.path, worker)
     except ModuleNotFoundError as error:
-        return f"{UNFIT}{_here()} has no Python module {error.name!r}; install it for {sys.executable}"
+        return f"{UNFIT}{_here(errand)} has no Python module {error.name!r}; install it for {sys.executable}"
     except Exception as error:
         with JobDirectory(errand.path).log_path(worker).open("a") as log:
             traceback.print_exc(file=log)
@@ -49,23 +51,23 @@ def run_slot(errand: Errand, worker: str) -> str:
 
 def unfit(errand: Errand) -> str:
     """Why this host cannot run a worker; empty: it can try."""
-    here = sys.version_info[:2]
-    if here != errand.python:
-        versions = f"Python {here[0]}.{here[1]}, the driver Python {errand.python[0]}.{errand.python[1]}"
-        return f"{UNFIT}{_here()} has {versions}; set PYSPARK_PYTHON to the same version"
+    host, mine = _here(errand), sys.version_info[:2]
+    if mine != errand.python:
+        versions = f"Python {mine[0]}.{mine[1]}, the driver Python {errand.python[0]}.{errand.python[1]}"
+        return f"{UNFIT}{host} has {versions}; set PYSPARK_PYTHON to the same version"
     try:
         stamp = Path(errand.path, "stamp").read_text()
     except OSError as error:
-        return f"{UNFIT}{_here()} cannot reach the job's directory {errand.path} ({error.strerror}); {SHARED}"
+        return f"{UNFIT}{host} cannot reach the job's directory {errand.path} ({error.strerror}); {SHARED}"
     if stamp != errand.stamp:
-        return f"{UNFIT}{_here()} sees another directory at {errand.path}; {SHARED}"
+        return f"{UNFIT}{host} sees another directory at {errand.path}; {SHARED}"
     if not os.access(errand.path, os.R_OK | os.W_OK | os.X_OK):
-        return f"{UNFIT}{_here()} may not write to the job's directory {errand.path}; run it as the same user"
+        return f"{UNFIT}{host} may not write to the job's directory {errand.path}; run it as the same user"
     return ""
 
 
 SHARED = "SEEP_HOME must be on a file system that all hosts share"
 
 
-def _here() -> str:
-    return f"host {socket.gethostname()} ({address_towards('')})"
+def _here(errand: Errand) -> str:
+    return f"host {socket.gethostname()} ({address_towards(errand.driver or LOOPBACK)})"

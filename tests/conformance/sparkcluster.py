@@ -40,12 +40,16 @@ class SparkCluster:
             self._start("master.Master", self.host, [], "--port", str(port))
             until(lambda: self._listens(port), "the master to listen", 60.0)
             for daemon in range(daemons):
-                host = hosts.addresses[daemon] if hosts else HOST
-                before = hosts.on(daemon, hidden) if hosts else []
-                self._start("worker.Worker", host, before, "--cores", str(cores), "--memory", "1g", self.master)
+                self.join(cores, hosts, daemon, hidden)
         except BaseException:
             self.close()
             raise
+
+    def join(self, cores: int, hosts: Hosts | None = None, number: int = 0, hidden: Iterable[Path] = ()) -> None:
+        """Another daemon: on this host, or on that one of `hosts`."""
+        host = hosts.addresses[number] if hosts else HOST
+        before = hosts.on(number, hidden) if hosts else []
+        self._start("worker.Worker", host, before, "--cores", str(cores), "--memory", "1g", self.master)
 
     def _start(self, kind: str, host: str, before: list[str], *arguments: str) -> None:
         home = self.path / f"{len(self.processes)}"

@@ -12,13 +12,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import urlopen
 
+import numba
 import psutil
 import pytest
 
 import seep
+from seep.backends import held
+from seep.backends.slot import UNFIT
 from tests.conformance.chains import assert_chained, chained
 from tests.conformance.hosts import Hosts, possible
 from tests.conformance.places import RATE, ROWS, RealPlace
+from tests.conformance.sparkcluster import SparkCluster
 from tests.scenarios.oracles import epoch_of, until
 
 JAVA = shutil.which("java") is not None or "JAVA_HOME" in os.environ
@@ -33,29 +37,35 @@ pytestmark = [
 ]
 
 
+HIDDEN = [SOURCES / "seep", SOURCES / "operators", SOURCES / "tests"]
+
+
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[Hosts]:
-    hosts = Hosts(2)
+    """Two for the flow, a third that comes later."""
+    hosts = Hosts(3)
     yield hosts
     hosts.close()
 
 
 @pytest.fixture(scope="module")
-def place(hosts: Hosts, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPlace]:
-    from tests.conformance.sparkcluster import SparkCluster
+def cluster(hosts: Hosts, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    cluster = SparkCluster(tmp_path_factory.mktemp("cluster"), 2, 3, hosts, HIDDEN)
+    yield cluster
+    cluster.close()
 
+
+@pytest.fixture(scope="module")
+def place(cluster: SparkCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPlace]:
     path: Path = tmp_path_factory.mktemp("hosts")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SEEP_HOME", str(path / "home"))
-        cluster = SparkCluster(path, 2, 3, hosts, hidden=[SOURCES / "seep", SOURCES / "operators", SOURCES / "tests"])
+        flow = chained("hosts", ROWS, RATE, path / "gate")
+        job = seep.start(flow, on="spark", master=cluster.master, workers=3)
         try:
-            job = seep.start(chained("hosts", ROWS, RATE, path / "gate"), on="spark", master=cluster.master, workers=3)
-            try:
-                yield RealPlace(job, path / "gate")
-            finally:
-                job.close()
+            yield RealPlace(job, path / "gate")
         finally:
-            cluster.close()
+            job.close()
 
 
 def addresses(place: RealPlace) -> dict[str, str]:
@@ -68,9 +78,10 @@ def process(place: RealPlace, worker: str) -> psutil.Process:
 
 
 def test_they_run_on_both_hosts_and_serve_their_metrics(place: RealPlace, hosts: Hosts) -> None:
-    until(lambda: set(addresses(place).values()) == set(hosts.addresses), "workers on both hosts")
+    both = set(hosts.addresses[:2])
+    until(lambda: set(addresses(place).values()) == both, "workers on both hosts")
     targets = place.job.targets()[0]["targets"]
-    assert {target.rpartition(":")[0] for target in targets} == {*hosts.addresses, hosts.address}
+    assert {target.rpartition(":")[0] for target in targets} == {*both, hosts.address}
     for target in targets:
         with urlopen(f"http://{target}/metrics", timeout=5) as answer:
             assert b"seep_" in answer.read()
@@ -121,6 +132,25 @@ def test_a_host_is_cut_off(place: RealPlace, hosts: Hosts) -> None:
     epoch = epoch_of(place.job, "counts")
     until(lambda: epoch_of(place.job, "counts") > epoch + 50, "the flow to go on", 60.0)
     assert_chained(place.given(), place.rows_maximum)
+
+
+def test_a_host_without_numba_joins_and_is_left_out(
+    place: RealPlace, hosts: Hosts, cluster: SparkCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held, "STARTING_SECONDS", 0.0)
+    cluster.join(8, hosts, 2, [*HIDDEN, Path(numba.__file__).parent])
+    logs, backend = place.job.directory.path / "workers", place.job.host.backend
+
+    def said() -> list[str]:
+        backend.want(len(addresses(place)) + 4)  # more than fit on the others
+        lines = [line for log in logs.glob("*.log") for line in log.read_text().splitlines()]
+        return [line for line in lines if line.startswith(UNFIT)]
+
+    until(said, "the host to be tried", 60.0)
+    assert f"host {hosts.names[2]} ({hosts.addresses[2]}) has no Python module 'numba'" in said()[0]
+    place.advance()
+    assert_chained(place.given(), place.rows_maximum)
+    assert backend.problem() == ""
 
 
 def test_it_ends_exact(place: RealPlace) -> None:
