@@ -25,7 +25,7 @@ def ship(job_path: Path) -> Path:
     home.mkdir()
     for name, place in sorted(own_modules().items()):
         if place.is_dir():
-            shutil.copytree(place, home / name, ignore=shutil.ignore_patterns(".*"), symlinks=False)
+            shutil.copytree(place, home / name, ignore=shutil.ignore_patterns(".*"), ignore_dangling_symlinks=True)
         else:
             _copy_module(place, home)
     return home
@@ -59,8 +59,8 @@ def _place(module: ModuleType) -> Path | None:
 
 
 def _installed() -> set[Path]:
-    places = [*sysconfig.get_paths().values(), *site.getsitepackages(), site.getusersitepackages()]
-    return {Path(place).resolve() for place in places if Path(place) != Path(sys.prefix)}
+    paths = [sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return {Path(place).resolve() for place in (*paths, *site.getsitepackages(), site.getusersitepackages())}
 
 
 def _copy_module(place: Path, home: Path) -> None:

@@ -7,6 +7,7 @@ host they are told where seep and the flow's modules lie; on others they import 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -17,9 +18,9 @@ from typing import Any
 from seep.backends.held import HeldSlots
 from seep.backends.process import ENVIRONMENT
 from seep.backends.shipping import ship
-from seep.backends.slot import UNFIT, Errand, run_slot
+from seep.backends.slot import SHARED, UNFIT, Errand, run_slot
 from seep.backends.zygote import load_code
-from seep.runtime.hosts import address_towards, is_loopback
+from seep.runtime.hosts import LOOPBACK, address_towards, is_loopback
 from seep.runtime.job import JobDirectory
 
 EMBEDDED = "local-cluster[3,2,900]"
@@ -134,26 +135,41 @@ def start_spark(master: str, job: JobDirectory) -> Any:
     from pyspark import SparkContext
 
     address = job.network_address
-    if not address:
-        # Executors, and what an embedded cluster listens at besides, would take the address of the network.
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        os.environ["PYSPARK_PYTHON"] = sys.executable
-    conf = _configuration()
-    # Other hosts may have theirs elsewhere: who set it knows.
-    os.environ.setdefault("PYSPARK_PYTHON", conf.get("spark.pyspark.python", sys.executable))
-    for name, value in NEEDED.items():
-        conf.set(name, value)
-    for name, value in {**PREFERRED, **_places(master, job.path, address)}.items():
-        conf.setIfMissing(name, value)
-    for name, value in {**ENVIRONMENT, "PYTHONPATH": _path(job, conf), "SEEP_JOB": str(job.path)}.items():
-        conf.setExecutorEnv(name, value)
-    if conf.get("spark.app.name", UNNAMED) == UNNAMED:
-        conf.setAppName("seep")
-    return SparkContext(conf=conf.setMaster(master))
+    given = os.environ.get("PYSPARK_PYTHON") if address else None
+    # Executors, and what an embedded cluster listens at besides, would take any address of the network.
+    with _environment(SPARK_LOCAL_IP=os.environ.get("SPARK_LOCAL_IP") or address or LOOPBACK):
+        conf = _configuration()
+        for name, value in NEEDED.items():
+            conf.set(name, value)
+        for name, value in {**PREFERRED, **_places(master, job.path, address)}.items():
+            conf.setIfMissing(name, value)
+        for name, value in {**ENVIRONMENT, "PYTHONPATH": _path(job, conf), "SEEP_JOB": str(job.path)}.items():
+            conf.setExecutorEnv(name, value)
+        if conf.get("spark.app.name", UNNAMED) == UNNAMED:
+            conf.setAppName("seep")
+        # Other hosts may have theirs elsewhere: who set it knows.
+        python = given or (conf.get("spark.pyspark.python", "") if address else "") or sys.executable
+        with _environment(PYSPARK_PYTHON=python):
+            return SparkContext(conf=conf.setMaster(master))
+
+
+@contextlib.contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    """What Spark reads as it starts, and another one that is started later must not find."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _places(master: str, job_path: Path, address: str) -> dict[str, str]:
-    here = dict.fromkeys(("spark.driver.host", "spark.driver.bindAddress"), address or "127.0.0.1")
+    here = dict.fromkeys(("spark.driver.host", "spark.driver.bindAddress"), address or LOOPBACK)
     if address:
         return here
     here["spark.local.dir"] = str(job_path / "spark")
@@ -178,15 +194,17 @@ def unfit_executor(said: str, job_path: str) -> str:
     """Of a task that failed: what is wrong with its executor's host; empty: nothing that the next one would meet, too.
 
     >>> unfit_executor("Lost task 0.0 (TID 0) (10.0.0.7 executor 1): x\\nError from python worker: y", "/j")
-    "unfit: host 10.0.0.7 cannot start Python with seep from the job's directory /j: y"
+    'unfit: host 10.0.0.7 cannot start a Python worker: y'
     """
     found = re.search(r"\(TID \d+\) \((\S+) executor", said)
     host = f"host {found[1]}" if found else "a host"
     if versions := re.search(r"\[PYTHON_VERSION_MISMATCH\][^:]*: ([\d.]+)[^:]*: ([\d.]+)", said):
         advice = "set PYSPARK_PYTHON to the same version"
         return f"{UNFIT}{host} has Python {versions[1]}, the driver Python {versions[2]}; {advice}"
+    if re.search(r"No module named '?seep", said):
+        return f"{UNFIT}{host} cannot reach the job's directory {job_path}, where seep would be; {SHARED}"
     if failed := re.search(r"Error from python worker:\s*(\S.*)", said):
-        return f"{UNFIT}{host} cannot start Python with seep from the job's directory {job_path}: {failed[1]}"
+        return f"{UNFIT}{host} cannot start a Python worker: {failed[1]}"
     if missing := re.search(r'Cannot run program "([^"]+)"', said):
         return f"{UNFIT}{host} has no Python at {missing[1]}; set PYSPARK_PYTHON to one that it has"
     return ""

@@ -190,6 +190,9 @@ class Chaos:
             self.verdict.done[PAUSE] -= 1  # it has just gone
             return
         process = Process.of(card)
+        if not process.alive():
+            self.verdict.done[PAUSE] -= 1  # gone, or on another host
+            return
         process.signal(signal.SIGSTOP)
         self._later.append((time.monotonic() + lasts, lambda: process.signal(signal.SIGCONT)))
 

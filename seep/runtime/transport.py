@@ -174,13 +174,13 @@ class Transport:
         return self._outgoing.get((to, lane))
 
     def _accept(self, listener: socket.socket) -> None:
-        with contextlib.suppress(BlockingIOError):
+        # One may have hung up again already.
+        with contextlib.suppress(BlockingIOError, ConnectionAbortedError):
             while True:
                 sock, _ = listener.accept()
                 if len(self._strangers) >= STRANGERS_MAXIMUM:
-                    self._counts["refused"] += 1
-                    sock.close()
-                    continue
+                    # The oldest goes, not the newest: ours are done in milliseconds, so no crowd keeps them out.
+                    self._end(next(iter(self._strangers)))
                 _prepare(sock)
                 over_network = sock.family != socket.AF_UNIX
                 if over_network:

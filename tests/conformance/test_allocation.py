@@ -6,6 +6,7 @@ More slots make Spark add executors, idle ones are given back, none with a parti
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -118,8 +119,8 @@ def test_the_job_key_shows_nowhere(place: RealPlace) -> None:
     shown = {"the configuration": settings}
     for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
         for name in ("cmdline", "environ"):
-            file = Path(f"/proc/{process.pid}/{name}")
-            shown[str(file)] = file.read_bytes() if file.exists() else b""
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+                shown[f"{name} of {process.pid}"] = Path(f"/proc/{process.pid}/{name}").read_bytes()
     home = place.gate.parent
     kept = place.job.directory.path / "key"
     for file in home.rglob("*"):

@@ -68,6 +68,13 @@ def place(cluster: SparkCluster, tmp_path_factory: pytest.TempPathFactory) -> It
             job.close()
 
 
+def own_home(cluster: SparkCluster) -> Path:
+    """A folder that the third host does not share."""
+    home = cluster.path / "home"
+    home.mkdir(exist_ok=True)
+    return home
+
+
 def addresses(place: RealPlace) -> dict[str, str]:
     return {worker: card["address"] for worker, card in place.job.directory.registered().items()}
 
@@ -138,7 +145,7 @@ def test_a_host_without_numba_joins_and_is_left_out(
     place: RealPlace, hosts: Hosts, cluster: SparkCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(held, "STARTING_SECONDS", 0.0)
-    cluster.join(8, hosts, 2, [*HIDDEN, Path(numba.__file__).parent])
+    cluster.join(8, hosts, 2, [*HIDDEN, Path(numba.__file__).parent, own_home(cluster)])
     logs, backend = place.job.directory.path / "workers", place.job.host.backend
 
     def said() -> list[str]:
@@ -158,3 +165,16 @@ def test_it_ends_exact(place: RealPlace) -> None:
     rows = place.job.wait(60)["counts"].to_pylist()
     assert_chained(rows, ROWS, ended=True)
     assert place.job.directory.registered() == {}
+
+
+def test_a_flow_is_refused_where_a_host_does_not_reach_its_directory(
+    cluster: SparkCluster, hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEEP_HOME", str(own_home(cluster)))
+    flow = chained("refused", ROWS, RATE, cluster.path / "gate")
+    job = seep.start(flow, on="spark", master=cluster.master, workers=8)  # more than fit on the others
+    with pytest.raises(seep.Misuse) as refused:
+        job.wait(120)
+    where = own_home(cluster) / "refused"
+    assert f"host {hosts.addresses[2]} cannot reach the job's directory {where}" in str(refused.value)
+    assert "\n" not in str(refused.value)

@@ -50,7 +50,11 @@ LOST = "Job aborted: Lost task 0.0 in stage 3.0 (TID 3) (10.0.0.7 executor 1): "
         (
             LOST
             + "org.apache.spark.SparkException: \nError from python worker:\n  /usr/bin/python3: No module named x",
-            "host 10.0.0.7 cannot start Python with seep from the job's directory /job: /usr/bin/python3: No module",
+            "host 10.0.0.7 cannot start a Python worker: /usr/bin/python3: No module named x",
+        ),
+        (
+            LOST + "SparkException: \nError from python worker:\n  python3: x (No module named 'seep')",
+            "host 10.0.0.7 cannot reach the job's directory /job, where seep would be; SEEP_HOME must be on",
         ),
         (
             LOST + "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.10 than that in driver: 3.11",

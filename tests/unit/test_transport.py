@@ -135,6 +135,19 @@ def test_a_stranger_is_refused_before_anything_is_read(open_transport: Open, mon
     assert a.lost() == []
 
 
+def test_a_crowd_of_strangers_keeps_nobody_out(open_transport: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "STRANGERS_MAXIMUM", 4)
+    a, b = open_transport("a"), open_transport("b")
+    with contextlib.ExitStack() as crowd:
+        for _ in range(9):
+            sock = crowd.enter_context(socket.socket(socket.AF_UNIX))
+            sock.connect(a._address("a"))
+        a.poll(0)
+        b.send("a", [b"x"])
+        assert pump(a, b) == [("b", [b"x"])]
+        assert len(a._strangers) <= 4
+
+
 def test_a_replayed_proof_is_useless() -> None:
     said = handshake.hello("b", 0, b"n" * 32)
     proof = handshake.check_answer(KEY, "a", said, handshake.answer(KEY, "a", said, b"1" * 32))
