@@ -11,6 +11,7 @@ import shutil
 import site
 import sys
 import sysconfig
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -32,18 +33,19 @@ def ship(job_path: Path) -> Path:
 
 
 def own_modules() -> dict[str, Path]:
-    """The loaded top-level modules that are neither Python's nor an installed library's, and seep's: a file or a
-    folder each.
+    """Those of seep, and all loaded top-level modules that are neither Python's nor an installed library's: a file or
+    a folder each.
 
-    >>> sorted(OURS) == sorted(name for name in own_modules() if name in OURS)
+    >>> set(OURS) <= own_modules().keys()
     True
     """
-    found = {}
+    specs = [find_spec(name) for name in OURS]
+    found = {spec.name: Path(str(spec.origin)).parent.resolve() for spec in specs if spec is not None}
     for name, module in list(sys.modules.items()):
         place = _place(module)
-        if "." in name or place is None or name in sys.stdlib_module_names:
+        if "." in name or place is None or name in sys.stdlib_module_names or name in OURS:
             continue
-        if name in OURS or not any(place.is_relative_to(folder) for folder in _installed()):
+        if not any(place.is_relative_to(folder) for folder in _installed()):
             found[name] = place
     return found
 
