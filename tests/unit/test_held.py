@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -13,10 +14,14 @@ import pytest
 
 from seep.backends import held
 from seep.backends.held import HeldSlots
+from seep.backends.process import kill_elsewhere
 from seep.backends.slot import UNFIT
 from seep.errors import Misuse, Retry, error_of
 from seep.model.settings import Settings
 from seep.partition.contract import Graph
+from seep.protocol import wire
+from seep.protocol.messages import Leave, Message
+from seep.runtime.heartbeat import beside
 from seep.runtime.job import JobDirectory
 from tests.scenarios.oracles import until
 
@@ -63,10 +68,10 @@ def other() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def register(job: JobDirectory, worker: str, process: subprocess.Popen[bytes]) -> None:
+def register(job: JobDirectory, worker: str, process: subprocess.Popen[bytes], metrics_port: int = 1) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.getpid", lambda: process.pid)
-        job.register(worker, 1)
+        job.register(worker, metrics_port)
 
 
 def failing(error: Exception) -> Callable[[], Any]:
@@ -226,3 +231,55 @@ def test_workers_of_an_earlier_driver_are_ended(job: JobDirectory, other: subpro
     Scheduler(job, lambda: 1, lambda worker: "")
     assert other.wait(5) == -signal.SIGKILL
     assert job.registered() == {}
+
+
+@pytest.fixture
+def elsewhere(job: JobDirectory, other: subprocess.Popen[bytes]) -> Iterator[socket.socket]:
+    """A worker of another host, that lives as long as it listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("seep.runtime.job.this_host", lambda: "another")
+        register(job, "t1", other, listener.getsockname()[1])
+        yield listener
+
+
+def test_an_earlier_worker_elsewhere_is_asked_to_leave(job: JobDirectory, elsewhere: socket.socket) -> None:
+    heard: list[Message] = []
+
+    def live() -> None:
+        voice = job.transport("t1")
+        while not heard:
+            heard.extend(wire.decode(parts) for _, parts in voice.poll(100))
+        voice.close()
+        elsewhere.close()
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    Scheduler(job, lambda: 1, lambda worker: "")
+    thread.join(10)
+    assert heard == [Leave("t1")]
+    assert job.registered() == {}
+
+
+def test_one_that_does_not_leave_is_named(
+    job: JobDirectory, elsewhere: socket.socket, other: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seep.backends.process.LEAVING_SECONDS", 0.3)
+    with pytest.raises(Retry, match=f"worker t1 of an earlier run does not end: process {other.pid} of host"):
+        Scheduler(job, lambda: 1, lambda worker: "")
+    assert other.poll() is None
+
+
+def test_one_elsewhere_is_killed_by_its_own_hand(job: JobDirectory) -> None:
+    heard: list[Message] = []
+
+    def live() -> None:
+        voice = job.transport(beside("t1"))
+        while not heard:
+            heard.extend(wire.decode(parts) for _, parts in voice.poll(100))
+        voice.close()  # as the kernel does it
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    assert kill_elsewhere(job, "t1")
+    thread.join(10)
+    assert heard == [Leave("t1", at_once=True)]
