@@ -18,7 +18,7 @@ from typing import Any
 from seep.backends.held import HeldSlots
 from seep.backends.process import ENVIRONMENT
 from seep.backends.shipping import ship
-from seep.backends.slot import Errand, run_slot
+from seep.backends.slot import Slot
 from seep.backends.zygote import load_code
 from seep.errors import Retry
 from seep.runtime.hosts import address_towards, is_loopback
@@ -125,13 +125,6 @@ class RayBackend(HeldSlots):
         self._keeper.shutdown()
         if self._address is None:
             remove_files(self._job.path)
-
-
-class Slot:
-    """The actor."""
-
-    def run(self, errand: Errand, worker: str) -> str:
-        return run_slot(errand, worker)
 
 
 def network_address(ray_address: str | None) -> str:

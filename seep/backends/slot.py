@@ -10,6 +10,7 @@ import os
 import socket
 import sys
 import traceback
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,12 +42,31 @@ def run_slot(errand: Errand, worker: str) -> str:
 
         run_worker(errand.path, worker)
     except ModuleNotFoundError as error:
-        return f"{UNFIT}{_here(errand)} has no Python module {error.name!r}; install it for {sys.executable}"
+        missing = str(error.name).partition(".")[0]
+        return f"{UNFIT}{_here(errand)} has no Python module {missing!r}; install it for {sys.executable}"
     except Exception as error:
         with JobDirectory(errand.path).log_path(worker).open("a") as log:
             traceback.print_exc(file=log)
         return f"{type(error).__name__}: {error}"
     return ""
+
+
+def run_task(errand: Errand, workers: Iterable[str]) -> Iterator[str]:
+    """A slot of Spark: a task that stays."""
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    # Spark tries again by itself what was lost with a whole machine, limit or not: that slot is given back at once.
+    if task is None or task.attemptNumber() == 0:
+        for worker in workers:
+            yield run_slot(errand, worker)
+
+
+class Slot:
+    """A slot of Ray: an actor."""
+
+    def run(self, errand: Errand, worker: str) -> str:
+        return run_slot(errand, worker)
 
 
 def unfit(errand: Errand) -> str:

@@ -11,14 +11,15 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from seep.backends.held import HeldSlots
 from seep.backends.process import ENVIRONMENT
 from seep.backends.shipping import ship
-from seep.backends.slot import SHARED, UNFIT, Errand, run_slot
+from seep.backends.slot import SHARED, UNFIT, run_task
 from seep.backends.zygote import load_code
 from seep.runtime.hosts import LOOPBACK, address_towards, is_loopback
 from seep.runtime.job import JobDirectory
@@ -60,10 +61,10 @@ class SparkBackend(HeldSlots):
         return self._given or start_spark(self._master, self._job)
 
     def _hold(self, session: Any, worker: str) -> str:
-        errand = self._errand
         # The task goes on until its process is killed: were its thread interrupted, the process would outlive it.
         session.setJobGroup(worker, f"seep: worker {worker}", interruptOnCancel=False)
-        told: list[str] = session.parallelize([worker], 1).mapPartitions(lambda ids: slot_main(errand, ids)).collect()
+        task = partial(run_task, self._errand)
+        told: list[str] = session.parallelize([worker], 1).mapPartitions(task).collect()
         return told[0] if told else ""
 
     def _kill(self, session: Any, worker: str) -> None:
@@ -83,17 +84,6 @@ class SparkBackend(HeldSlots):
         """An application of our own ends here, and its executors with it; a context that was given goes on."""
         if self._given is None and self._lives(session):
             session.stop()
-
-
-def slot_main(errand: Errand, workers: Iterable[str]) -> Iterator[str]:
-    """The executor's side of a slot."""
-    from pyspark import TaskContext
-
-    task = TaskContext.get()
-    # Spark tries again by itself what was lost with a whole machine, limit or not: that slot is given back at once.
-    if task is None or task.attemptNumber() == 0:
-        for worker in workers:
-            yield run_slot(errand, worker)
 
 
 def network_address(master: str) -> str:

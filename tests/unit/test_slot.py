@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -37,8 +38,13 @@ def test_an_unfit_host(errand: Errand, change: dict[str, object], says: str) -> 
 
 def test_a_host_without_a_module(errand: Errand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "seep.runtime.worker", None)
-    said = run_slot(errand, "w1")
-    assert "has no Python module 'seep.runtime.worker'" in said
+    assert "has no Python module 'seep'; install it for " in run_slot(errand, "w1")
+
+
+def test_nothing_but_the_standard_library_is_needed_to_say_so() -> None:
+    code = "import sys, seep.backends.slot; print(*{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"numba", "numpy", "pyarrow", "msgpack", "cloudpickle", "cryptography"} & set(done.stdout.split())
 
 
 LOST = "Job aborted: Lost task 0.0 in stage 3.0 (TID 3) (10.0.0.7 executor 1): "
