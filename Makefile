@@ -53,6 +53,7 @@ arch: setup
 test: setup
 	@tools/setup java || [ "$(CI)" != true ]
 	@tools/setup prometheus || [ "$(CI)" != true ]
+	@tools/setup hosts || [ "$(CI)" != true ]
 	$(MAKE) lint
 	$(MAKE) type
 	$(MAKE) arch

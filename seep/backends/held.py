@@ -2,8 +2,9 @@
 
 What Spark and Ray have in common. They give the place and nothing else: no row passes through them, and their retry of
 a task is never ours (one that came back would be a new, empty worker under an old name, so nothing is retried). Workers
-meet in the job directory, where each leaves its process id; so they run on this host. Workers of an earlier driver are
-not adopted: what held them is gone or going, so they are ended before the first new one is started.
+meet in the job directory, where each leaves its host and process id. A worker on this host is signalled. One on another
+is told to leave by the controller, and killed by a thread of its own; by its scheduler, if it does not hear. Workers of
+an earlier driver are not adopted: what held them is gone or going, so they are ended before the first one is started.
 """
 
 from __future__ import annotations
@@ -11,19 +12,25 @@ from __future__ import annotations
 import re
 import secrets
 import signal
+import sys
 import threading
 import time
-import traceback
 from abc import ABC, abstractmethod
 from typing import Any
 
-from seep.backends.process import Process, end_workers
-from seep.errors import Retry, SeepError, report_of
+from seep.backends.process import Process, end_workers, kill_elsewhere
+from seep.backends.slot import UNFIT, Errand
+from seep.errors import Misuse, Retry, SeepError, report_of
+from seep.runtime.hosts import this_host
 from seep.runtime.job import JobDirectory
 
 GOODBYE_SECONDS = 10.0
 STILLBORN = 3
 """So many workers in a row may fail before they run, while no other one runs."""
+STARTING_SECONDS = 60.0
+"""A host that is found to be unfit so soon after the first slot was asked for refuses the flow; later ones are left
+out, and asked again after a while."""
+AGAIN_SECONDS = 5.0
 
 
 class HeldSlots(ABC):
@@ -32,8 +39,10 @@ class HeldSlots(ABC):
     scheduler = ""
     """Its name, for people."""
 
-    def __init__(self, job: JobDirectory) -> None:
+    def __init__(self, job: JobDirectory, address: str = "") -> None:
+        """`address`: where workers on other hosts find this one; empty: there are none."""
         self._job = job
+        self._errand = Errand(str(job.path), secrets.token_hex(8), sys.version_info[:2], address)
         self._lock = threading.Lock()
         self._starting = threading.Lock()
         self._slots: dict[str, threading.Thread] = {}
@@ -41,13 +50,17 @@ class HeldSlots(ABC):
         """Released before they ran."""
         self._ended: list[str] = []
         self._session: Any = None
+        self._closing = threading.Event()
         self._closed = False
         self._broken: Exception | None = None
         """Why there is no scheduler."""
         self._stillborn = 0
         self._said = ""
         """By the worker that failed last."""
+        self._began = 0.0
         end_workers(job)
+        job.meet(address)
+        (job.path / "stamp").write_text(self._errand.stamp)
 
     @abstractmethod
     def _start(self) -> Any:
@@ -56,6 +69,14 @@ class HeldSlots(ABC):
     @abstractmethod
     def _hold(self, session: Any, worker: str) -> str:
         """Run a worker (`run_slot`) and wait for its end; gives back what that gave."""
+
+    @abstractmethod
+    def _kill(self, session: Any, worker: str) -> None:
+        """End a worker on another host that does not hear, from outside."""
+
+    def _reason(self, error: Exception) -> str:
+        """Why its host cannot run a worker, if that is what the scheduler says; empty: an accident."""
+        return ""
 
     @abstractmethod
     def _lives(self, session: Any) -> bool:
@@ -79,7 +100,11 @@ class HeldSlots(ABC):
         self._signal(worker, signal.SIGTERM)
 
     def kill(self, worker: str) -> None:
-        self._signal(worker, signal.SIGKILL)
+        card = self._job.registered().get(worker)
+        if card is None or card["host"] == this_host():
+            self._signal(worker, signal.SIGKILL)
+        elif not kill_elsewhere(self._job, worker) and worker in self.workers():
+            self._kill(self._session, worker)
 
     def events(self) -> list[str]:
         with self._lock:
@@ -100,13 +125,15 @@ class HeldSlots(ABC):
         return ""
 
     def close(self) -> None:
+        self._closing.set()
         began = time.monotonic()
         ran = self._running()
         for worker in self.workers():
             self.release(worker)
         while ran & set(self.workers()) and time.monotonic() < began + GOODBYE_SECONDS:
             time.sleep(0.01)
-        end_workers(self._job)
+        for worker in self._running():
+            self.kill(worker)
         # Those that have not begun to run go with the scheduler.
         self.detach()
         while self.workers() and time.monotonic() < began + 2 * GOODBYE_SECONDS:
@@ -127,11 +154,12 @@ class HeldSlots(ABC):
         try:
             session = self._connected()
             if worker not in self._doomed:
-                self._judge(self._hold(session, worker))
+                self._judge(worker, self._hold(session, worker))
         except Exception as error:
             # A killed worker fails its task: that is an ended slot like any other. Why is for the log.
-            with self._job.log_path(worker).open("a") as log:
-                log.write(f"{type(error).__name__}: {str(error)[:2000]}\n")
+            self._log(worker, f"{type(error).__name__}: {str(error)[:2000]}")
+            if why := self._reason(error):
+                self._judge(worker, why)
             self._look()
         finally:
             self._job.unregister(worker)
@@ -139,23 +167,33 @@ class HeldSlots(ABC):
                 del self._slots[worker]
                 self._ended.append(worker)
 
+    def _log(self, worker: str, line: str) -> None:
+        with self._job.log_path(worker).open("a") as log:
+            log.write(f"{line}\n")
+
     def _look(self) -> None:
         """A scheduler that is gone gives no slot again: without a word the flow would wait for one for ever."""
         session = self._session
         if session is not None and not self._lives(session) and not self._closed:
             self._broken = Retry(f"{self.scheduler} has ended under the flow; go on with --resume")
 
-    def _judge(self, said: str) -> None:
+    def _judge(self, worker: str, said: str) -> None:
         """One that fails where others run has met with an accident; where none does, the next will not do better."""
-        self._said = said
+        self._said = said.removeprefix(UNFIT)
         self._stillborn = self._stillborn + 1 if said and not self._running() else 0
+        if said.startswith(UNFIT):
+            self._log(worker, said)
+            if time.monotonic() < self._began + STARTING_SECONDS:
+                self._broken = self._broken or Misuse(self._said)
+            else:
+                self._closing.wait(AGAIN_SECONDS)
 
     def _signal(self, worker: str, number: int) -> None:
         card = self._job.registered().get(worker)
         if card is None:
             self._doomed.add(worker)
         else:
-            Process(card["process"], card["began"]).signal(number)
+            Process.of(card).signal(number)
 
     def _connected(self) -> Any:
         with self._starting:
@@ -166,23 +204,11 @@ class HeldSlots(ABC):
             if self._session is None:
                 try:
                     self._session = self._start()
+                    self._began = time.monotonic()
                 except Exception as error:
                     self._broken = error
                     raise
             return self._session
-
-
-def run_slot(path: str, worker: str) -> str:
-    """The far side of a slot; empty, or what the worker failed with."""
-    from seep.runtime.worker import run_worker
-
-    try:
-        run_worker(path, worker)
-    except Exception as error:
-        with JobDirectory(path).log_path(worker).open("a") as log:
-            traceback.print_exc(file=log)
-        return f"{type(error).__name__}: {error}"
-    return ""
 
 
 def reason_of(error: Exception) -> str:

@@ -18,7 +18,7 @@ import threading
 import time
 from pathlib import Path
 
-from seep.backends.process import ENVIRONMENT, Process
+from seep.backends.process import ENVIRONMENT, Process, end_workers
 from seep.runtime.job import JobDirectory, process_began
 
 GOODBYE_SECONDS = 5.0
@@ -42,8 +42,11 @@ class LocalBackend:
         self._doomed: dict[str, int] = {}
         """To be signalled as soon as they run."""
         self._ended: list[str] = []
+        if job.network_address:
+            end_workers(job)  # it ran on several hosts: they would look for its controller there
+            job.meet("")
         for worker, card in job.registered().items():
-            process = Process(card["process"], card["began"])
+            process = Process.of(card)
             if process.alive():
                 self._running[worker] = process
             else:

@@ -15,9 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from seep.backends.held import HeldSlots, run_slot
+from seep.backends.held import HeldSlots
 from seep.backends.process import ENVIRONMENT
+from seep.backends.shipping import ship
+from seep.backends.slot import Slot
+from seep.backends.zygote import load_code
 from seep.errors import Retry
+from seep.runtime.hosts import address_towards, is_loopback
 from seep.runtime.job import JobDirectory
 
 OWN = {
@@ -37,8 +41,9 @@ class RayBackend(HeldSlots):
     scheduler = "Ray"
 
     def __init__(self, job: JobDirectory, address: str | None = None) -> None:
-        super().__init__(job)
+        super().__init__(job, network_address(address))
         self._address = address
+        self._actors: dict[str, Any] = {}
         # Ray's processes end with the thread that started them: no slot's thread lives long enough.
         self._keeper = ThreadPoolExecutor(1, "seep-ray")
 
@@ -52,7 +57,7 @@ class RayBackend(HeldSlots):
         import ray
 
         logging.getLogger("ray").setLevel(logging.ERROR)
-        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+        path = self._path()
         try:
             ray.init(
                 address=self._address or "local",
@@ -66,6 +71,12 @@ class RayBackend(HeldSlots):
             ray.shutdown()
             raise
         return ray
+
+    def _path(self) -> str:
+        if self._job.network_address:
+            load_code(self._job)
+            return str(ship(self._job.path))
+        return os.pathsep.join(entry or os.getcwd() for entry in sys.path)
 
     def _own(self) -> dict[str, Any]:
         os.environ.update(OWN)
@@ -81,18 +92,26 @@ class RayBackend(HeldSlots):
     def _hold(self, session: Any, worker: str) -> str:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        here = NodeAffinitySchedulingStrategy(session.get_runtime_context().get_node_id(), soft=False)
-        options = {"max_restarts": 0, "max_task_retries": 0, "num_cpus": 0, "scheduling_strategy": here}
-        slot = session.remote(**options)(Slot).remote()
+        where: Any = "SPREAD"
+        if not self._job.network_address:
+            where = NodeAffinitySchedulingStrategy(session.get_runtime_context().get_node_id(), soft=False)
+        options = {"max_restarts": 0, "max_task_retries": 0, "num_cpus": 0, "scheduling_strategy": where}
+        slot = self._actors[worker] = session.remote(**options)(Slot).remote()
         try:
-            told: str = session.get(slot.run.remote(str(self._job.path), worker))
+            told: str = session.get(slot.run.remote(self._errand, worker))
         except SystemExit as gone:
             # That is how Ray wakes those that wait for something when it is shut down.
             raise Retry("Ray was let go of") from gone
         finally:
+            self._actors.pop(worker, None)
             with contextlib.suppress(Exception):  # Ray may be gone, and the actor with it
                 session.kill(slot)
         return told
+
+    def _kill(self, session: Any, worker: str) -> None:
+        slot = self._actors.get(worker)
+        if slot is not None:
+            session.kill(slot)
 
     def _lives(self, session: Any) -> bool:
         if self._address is not None or not session.is_initialized():
@@ -108,11 +127,16 @@ class RayBackend(HeldSlots):
             remove_files(self._job.path)
 
 
-class Slot:
-    """The actor."""
+def network_address(ray_address: str | None) -> str:
+    """Where workers on other hosts find this one; empty: there are none.
 
-    def run(self, path: str, worker: str) -> str:
-        return run_slot(path, worker)
+    >>> network_address(None), network_address("auto"), network_address("127.0.0.1:6379")
+    ('', '', '')
+    """
+    if ray_address is None or ":" not in ray_address:
+        return ""
+    address = address_towards(ray_address.removeprefix("ray://").rpartition(":")[0])
+    return "" if is_loopback(address) else address
 
 
 def make_files(job_path: Path) -> Path:

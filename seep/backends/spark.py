@@ -1,38 +1,50 @@
 """Workers on Spark executors: a slot is a one-task job that stays until its worker ends.
 
-When the job returns, the worker has ended (`held`). Executors fork workers from a warm daemon (`sparkdaemon`). They run
-on this host, whoever their master is, and are told where seep and the flow's modules lie; nothing is shipped to them.
+When the job returns, the worker has ended (`held`). Executors fork workers from a warm daemon (`sparkdaemon`). On this
+host they are told where seep and the flow's modules lie; on others they import what is laid into the job's directory
+(`shipping`). Spark's own configuration passes through, from wherever it comes; only what slots rest on is set on top.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from seep.backends.held import HeldSlots, run_slot
+from seep.backends.held import HeldSlots
 from seep.backends.process import ENVIRONMENT
+from seep.backends.shipping import ship
+from seep.backends.slot import SHARED, UNFIT, run_task
+from seep.backends.zygote import load_code
+from seep.runtime.hosts import LOOPBACK, address_towards, is_loopback
 from seep.runtime.job import JobDirectory
 
 EMBEDDED = "local-cluster[3,2,900]"
 """Real executors without a cluster: three, with two slots each."""
 
-SETTINGS = {
+NEEDED = {
     "spark.scheduler.mode": "FAIR",
     "spark.task.maxFailures": "1",
     "spark.speculation": "false",
     "spark.python.worker.reuse": "false",
     "spark.python.daemon.module": "seep.backends.sparkdaemon",
+    # Of jobs that never end; pyspark turns it on by itself.
+    "spark.ui.showConsoleProgress": "false",
+}
+"""Slots rest on these, whatever anybody else has set."""
+PREFERRED = {
     # Without this the tenth killed executor ends the application.
     "spark.deploy.maxExecutorRetries": "-1",
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
 }
+"""Set where nobody has set anything."""
+UNNAMED = "pyspark-shell"
+"""What pyspark calls an application that nobody has named."""
 
 
 class SparkBackend(HeldSlots):
@@ -41,17 +53,26 @@ class SparkBackend(HeldSlots):
     scheduler = "Spark"
 
     def __init__(self, job: JobDirectory, master: str | None = None, context: Any = None) -> None:
-        super().__init__(job)
-        self._master = master or EMBEDDED
+        self._master = str(context.master) if context is not None else master or submitted_master() or EMBEDDED
         self._given = context
+        super().__init__(job, network_address(self._master))
 
     def _start(self) -> Any:
-        return self._given or start_spark(self._master, self._job.path)
+        return self._given or start_spark(self._master, self._job)
 
     def _hold(self, session: Any, worker: str) -> str:
-        path = str(self._job.path)
-        told: list[str] = session.parallelize([worker], 1).mapPartitions(lambda ids: slot_main(path, ids)).collect()
+        # The task goes on until its process is killed: were its thread interrupted, the process would outlive it.
+        session.setJobGroup(worker, f"seep: worker {worker}", interruptOnCancel=False)
+        task = partial(run_task, self._errand)
+        told: list[str] = session.parallelize([worker], 1).mapPartitions(task).collect()
         return told[0] if told else ""
+
+    def _kill(self, session: Any, worker: str) -> None:
+        # The executor's daemon kills the process of a cancelled task with SIGKILL, within seconds.
+        session.cancelJobGroup(worker)
+
+    def _reason(self, error: Exception) -> str:
+        return unfit_executor(str(error), self._errand.path)
 
     def _lives(self, session: Any) -> bool:
         try:
@@ -65,35 +86,115 @@ class SparkBackend(HeldSlots):
             session.stop()
 
 
-def slot_main(path: str, workers: Iterable[str]) -> Iterator[str]:
-    """The executor's side of a slot."""
-    from pyspark import TaskContext
+def network_address(master: str) -> str:
+    """Where executors on other hosts find this one; empty: this master has none.
 
-    task = TaskContext.get()
-    # Spark tries again by itself what was lost with a whole machine, limit or not: that slot is given back at once.
-    if task is None or task.attemptNumber() == 0:
-        for worker in workers:
-            yield run_slot(path, worker)
+    >>> network_address("local-cluster[3,2,900]"), network_address("spark://127.0.0.1:7077")
+    ('', '')
+    """
+    if master.startswith("local"):
+        return ""
+    told = os.environ.get("SPARK_LOCAL_IP", "")
+    if told:
+        return "" if is_loopback(told) else told
+    host = re.match(r"(?:spark|k8s)://(?:https?://)?(\[[^]]+\]|[^:/,]+)", master)
+    address = address_towards(host[1].strip("[]") if host else "")
+    return "" if is_loopback(address) else address
 
 
-def start_spark(master: str, job_path: Path) -> Any:
-    """A SparkContext whose executors can be slots."""
+def submitted_master() -> str:
+    """The master that spark-submit was given, if it has started this process."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return ""
+    return str(_configuration().get("spark.master", ""))
+
+
+def _configuration() -> Any:
+    """What is configured already: by spark-submit, SPARK_CONF_DIR, PYSPARK_SUBMIT_ARGS. Spark's Java part reads it."""
     from pyspark import SparkConf, SparkContext
 
     # Set but empty it would send pyspark to a Spark in the root directory.
     if not os.environ.get("SPARK_HOME", "x"):
         del os.environ["SPARK_HOME"]
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    # Executors, and what an embedded cluster listens at besides, would take the address of the network.
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-    conf = SparkConf().setMaster(master).setAppName("seep")
-    for name, value in SETTINGS.items():
-        conf.set(name, value)
-    for name, value in {**ENVIRONMENT, "PYTHONPATH": path, "SEEP_JOB": str(job_path)}.items():
-        conf.setExecutorEnv(name, value)
-    conf.set("spark.local.dir", str(job_path / "spark"))
+    SparkContext._ensure_initialized()
+    return SparkConf()
+
+
+def start_spark(master: str, job: JobDirectory) -> Any:
+    """A SparkContext whose executors can be slots."""
+    from pyspark import SparkContext
+
+    address = job.network_address
+    given = os.environ.get("PYSPARK_PYTHON") if address else None
+    # Executors, and what an embedded cluster listens at besides, would take any address of the network.
+    with _environment(SPARK_LOCAL_IP=os.environ.get("SPARK_LOCAL_IP") or address or LOOPBACK):
+        conf = _configuration()
+        for name, value in NEEDED.items():
+            conf.set(name, value)
+        for name, value in {**PREFERRED, **_places(master, job.path, address)}.items():
+            conf.setIfMissing(name, value)
+        for name, value in {**ENVIRONMENT, "PYTHONPATH": _path(job, conf), "SEEP_JOB": str(job.path)}.items():
+            conf.setExecutorEnv(name, value)
+        if conf.get("spark.app.name", UNNAMED) == UNNAMED:
+            conf.setAppName("seep")
+        # Other hosts may have theirs elsewhere: who set it knows.
+        python = given or (conf.get("spark.pyspark.python", "") if address else "") or sys.executable
+        with _environment(PYSPARK_PYTHON=python):
+            return SparkContext(conf=conf.setMaster(master))
+
+
+@contextlib.contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    """What Spark reads as it starts, and another one that is started later must not find."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _places(master: str, job_path: Path, address: str) -> dict[str, str]:
+    here = dict.fromkeys(("spark.driver.host", "spark.driver.bindAddress"), address or LOOPBACK)
+    if address:
+        return here
+    here["spark.local.dir"] = str(job_path / "spark")
     if embedded := re.fullmatch(r"local-cluster\[\d+,\d+,(\d+)\]", master.replace(" ", "")):
         # An executor asks for a gigabyte by default, which may be more than its embedded worker was given.
-        conf.set("spark.executor.memory", f"{embedded[1]}m")
-    return SparkContext(conf=conf)
+        here["spark.executor.memory"] = f"{embedded[1]}m"
+    return here
+
+
+def _path(job: JobDirectory, conf: Any) -> str:
+    """Where executors import from. This host's own folders may hold something else on another one, or nothing."""
+    if job.network_address:
+        load_code(job)
+        entries = [str(ship(job.path))]
+    else:
+        entries = [entry or os.getcwd() for entry in sys.path]
+    given = conf.get("spark.executorEnv.PYTHONPATH", "")
+    return os.pathsep.join([*entries, given] if given else entries)
+
+
+def unfit_executor(said: str, job_path: str) -> str:
+    """Of a task that failed: what is wrong with its executor's host; empty: nothing that the next one would meet, too.
+
+    >>> unfit_executor("Lost task 0.0 (TID 0) (10.0.0.7 executor 1): x\\nError from python worker: y", "/j")
+    'unfit: host 10.0.0.7 cannot start a Python worker: y'
+    """
+    found = re.search(r"\(TID \d+\) \((\S+) executor", said)
+    host = f"host {found[1]}" if found else "a host"
+    if versions := re.search(r"\[PYTHON_VERSION_MISMATCH\][^:]*: ([\d.]+)[^:]*: ([\d.]+)", said):
+        advice = "set PYSPARK_PYTHON to the same version"
+        return f"{UNFIT}{host} has Python {versions[1]}, the driver Python {versions[2]}; {advice}"
+    if re.search(r"No module named '?seep", said):
+        return f"{UNFIT}{host} cannot reach the job's directory {job_path}, where seep would be; {SHARED}"
+    if failed := re.search(r"Error from python worker:\s*(\S.*)", said):
+        return f"{UNFIT}{host} cannot start a Python worker: {failed[1]}"
+    if missing := re.search(r'Cannot run program "([^"]+)"', said):
+        return f"{UNFIT}{host} has no Python at {missing[1]}; set PYSPARK_PYTHON to one that it has"
+    return ""

@@ -19,10 +19,10 @@ def main() -> None:
 
 
 def _warm_up(job: str) -> None:
-    from seep.backends.zygote import warm_up
-    from seep.runtime.job import JobDirectory
-
     try:
+        from seep.backends.zygote import warm_up
+        from seep.runtime.job import JobDirectory
+
         warm_up(JobDirectory(job))
     except Exception:
         # The same happens to the first worker, which can say so to more than a log.

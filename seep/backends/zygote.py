@@ -30,7 +30,15 @@ until the first query that spills, of which a zygote runs none."""
 
 
 def warm_up(job: JobDirectory) -> None:
-    """Load what a worker will call: the compiled loops, the flow's code and all it imports."""
+    """Load what a worker will call."""
+    load_code(job)
+    # What is loaded stays: a collection that walked over it would copy its pages into every worker.
+    gc.collect()
+    gc.freeze()
+
+
+def load_code(job: JobDirectory) -> None:
+    """The compiled loops (compiled now, if they never were), the flow's code and all it imports."""
     batch = ArrowBatch(pa.record_batch({"number": [1, 2], "text": ["a", "b"]}), np.zeros(2, dtype=np.uint16))
     batch.digest()
     graph, _ = job.code()
@@ -38,9 +46,6 @@ def warm_up(job: JobDirectory) -> None:
         warm = getattr(node.make, "warm", None)
         if warm is not None:
             warm()
-    # What is loaded stays: a collection that walked over it would copy its pages into every worker.
-    gc.collect()
-    gc.freeze()
 
 
 def may_fork() -> bool:

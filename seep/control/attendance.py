@@ -10,6 +10,7 @@ nothing is placed there until its loop reports.
 
 from __future__ import annotations
 
+from seep.model.ids import NOWHERE, Place
 from seep.model.settings import Settings
 from seep.protocol.messages import Busy
 
@@ -21,10 +22,14 @@ class Attendance:
         """When each worker that counts was last heard of (ms)."""
         self.busy: dict[str, Busy] = {}
         """Those whose loop is inside one piece of work, by their last word."""
+        self.places: dict[str, Place] = {}
+        """Where those that count run, if they have said so."""
 
-    def hear(self, worker: str, now_ms: float) -> None:
+    def hear(self, worker: str, now_ms: float, place: Place = NOWHERE) -> None:
         """Its loop has spoken."""
         self.heard[worker] = now_ms
+        if place != NOWHERE:
+            self.places[worker] = place
         self.busy.pop(worker, None)
 
     def hear_busy(self, said: Busy, now_ms: float) -> str:
@@ -41,6 +46,7 @@ class Attendance:
     def lose(self, worker: str) -> bool:
         """It is gone; did it count?"""
         self.busy.pop(worker, None)
+        self.places.pop(worker, None)
         return self.heard.pop(worker, None) is not None
 
     def excuse(self, now_ms: float) -> None:

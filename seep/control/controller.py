@@ -15,7 +15,7 @@ from seep.control import planner
 from seep.control.attendance import Attendance
 from seep.control.deaths import Deaths
 from seep.control.leftovers import leftovers
-from seep.control.placement import idle, place
+from seep.control.placement import idle, place, spread
 from seep.control.pool import Pool
 from seep.control.requests import Rebalance, Request, ScaleTo, StopFlow, WorkerLost
 from seep.control.scaling import begin_request
@@ -99,7 +99,7 @@ class Controller:
             case Hello() | Report() | Busy() if event.worker in self.pool.released:
                 return self._finish()
             case Hello():
-                self.attendance.hear(event.worker, now_ms)
+                self.attendance.hear(event.worker, now_ms, event.place)
                 self._push(event.worker)
             case Report():
                 self._on_report(event)
@@ -158,7 +158,7 @@ class Controller:
         )
 
     def _on_report(self, report: Report) -> None:
-        self.attendance.hear(report.worker, self.now_ms)
+        self.attendance.hear(report.worker, self.now_ms, report.place)
         for status in report.statuses:
             entry = self.journal.entries.get(status.partition)
             if entry is not None and entry.generation == status.generation:
@@ -232,7 +232,7 @@ class Controller:
 
     def _push(self, worker: str) -> None:
         if self.journal.version and not self.deposed:
-            self.effects.append(Send(worker, Plan(self.journal)))
+            self.effects.append(Send(worker, Plan(self.journal, dict(self.attendance.places))))
 
     def _push_all(self) -> None:
         for worker in sorted(self.heard):
@@ -300,7 +300,8 @@ class Controller:
         starting = all(not e.worker for e in journal.entries.values())
         if starting and len(self.heard) < self.workers:
             return journal
-        candidates = sorted(self.heard)[: self.workers] if starting else self.attendance.at_hand()
+        places = self.attendance.places
+        candidates = spread(self.heard, self.workers, places) if starting else self.attendance.at_hand()
         for partition in sorted(waiting):
             entry = journal.entries.get(partition)
             if entry is None or not candidates or self._recovers_in_parts(entry.partition):
@@ -308,7 +309,7 @@ class Controller:
             free = idle(journal, candidates) if entry.role == SHADOW else candidates
             if not free and self._may_wait(partition):
                 continue
-            worker = place(journal, partition, free or candidates)
+            worker = place(journal, partition, free or candidates, places)
             shared = "" if worker in idle(journal, candidates) else ", beside others: no slot is free"
             journal = planner.restart(journal, partition, worker)
             if entry.worker:
@@ -351,8 +352,8 @@ class Controller:
             if reply.error or current != entry or self.wanted is not None:
                 return
             if reply.value is None:
-                at_hand = self.attendance.at_hand()
-                journal = planner.restart(self.journal, partition, place(self.journal, partition, at_hand))
+                there = place(self.journal, partition, self.attendance.at_hand(), self.attendance.places)
+                journal = planner.restart(self.journal, partition, there)
             else:
                 version, epoch = reply.value
                 journal = planner.recover_in_parts(self.journal, partition, version, epoch, self.parts)

@@ -25,6 +25,25 @@ CONTROLLER = "controller"
 """The address of the controller, beside the worker ids."""
 
 
+class Place(NamedTuple):
+    """Where a worker runs: those with the same executor are lost together, those on the same host often."""
+
+    host: str = ""
+    executor: str = ""
+
+    def apart(self, other: Place) -> int:
+        """How far: 0 in one executor, 1 on one host, 2 on two.
+
+        >>> [Place("h1", "x1").apart(other) for other in (Place("h1", "x1"), Place("h1", "x2"), Place("h2", "x1"))]
+        [0, 1, 2]
+        """
+        return 2 if self.host != other.host else int(self.executor != other.executor)
+
+
+NOWHERE = Place()
+"""Of a worker that has not said where it runs."""
+
+
 class PartitionId(NamedTuple):
     """One running piece of an operator, such as ``count/3``."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 
-from seep.model.ids import Generation, PartitionId
+from seep.model.ids import NOWHERE, Generation, PartitionId
 from seep.partition.contract import Graph
 from seep.partition.desk import Desk
 from seep.protocol.effects import LoadCheckpoints, StoreReply
@@ -101,14 +101,19 @@ class Protection:
         return round(self.bare_ms + since)
 
     def _choose(self) -> bool:
-        """The worker with the highest hash: each partition has its own, and few change when one goes."""
+        """One that is not lost with us, if there is a choice; of those the worker with the highest hash: each partition
+        has its own, and few change when one goes."""
         workers = upstream_workers(self.desk, self.graph, self.me.partition.operator)
-        chosen = max(workers, key=lambda w: (zlib.crc32(f"{w} {self.me.partition}".encode()), w), default="")
+        chosen = max(workers, key=self._fitness, default="")
         if chosen == self.holder:
             return False
         self.holder, self.held, self.refused = chosen, 0, 0
         self._count()
         return True
+
+    def _fitness(self, worker: str) -> tuple[int, int, str]:
+        apart = self.desk.place.apart(self.desk.places.get(worker, NOWHERE))
+        return apart, zlib.crc32(f"{worker} {self.me.partition}".encode()), worker
 
     def _count(self) -> None:
         if self.held:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from seep.errors import SeepError, report_of
 from seep.model.batch import Batch
-from seep.model.ids import PartitionId
+from seep.model.ids import NOWHERE, PartitionId, Place
 from seep.protocol.effects import Effect, Send, StoreReply
 from seep.protocol.journal import Journal
 from seep.protocol.messages import Message
@@ -36,6 +36,10 @@ class Desk:
         self.worker = worker
         self.settings = settings
         self.journal = Journal()
+        self.place = NOWHERE
+        """Set by a host that knows where it runs."""
+        self.places: dict[str, Place] = {}
+        """Where others run, as far as is known."""
         self.now_ms = 0.0
         self.wall_ms = 0
         self.effects: list[Effect] = []

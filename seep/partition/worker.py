@@ -30,6 +30,7 @@ from seep.protocol.messages import (
     Held,
     Hello,
     Holding,
+    Leave,
     Message,
     Plan,
     Refused,
@@ -149,7 +150,7 @@ class Worker:
             self.holder.on_fetch(message)
         elif isinstance(message, Held | Holding):
             self._to_owner(message)
-        elif not isinstance(message, Plan | Hello | Report | Busy):
+        elif not isinstance(message, Plan | Hello | Report | Busy | Leave):
             sender = self.partitions.get(message.sender)
             if isinstance(message, Subscribe) and not self._is_served(message, sender):
                 self.early[message.subscription.receiver, message.edge + str(message.sender)] = message
@@ -181,6 +182,7 @@ class Worker:
         if (journal.term, journal.version) < (desk.journal.term, desk.journal.version):
             desk.count("dropped_fenced")
             return
+        desk.places = plan.places
         if journal.version == desk.journal.version:
             return
         desk.journal = journal
@@ -205,12 +207,12 @@ class Worker:
     def _report(self) -> None:
         desk = self.desk
         if not desk.journal.version:
-            desk.send(CONTROLLER, Hello(self.worker))
+            desk.send(CONTROLLER, Hello(self.worker, desk.place))
             return
         statuses = tuple(partition.status() for partition in self.partitions.values())
         if desk.lost:
             statuses = tuple(with_fields(status, failure=LOST) for status in statuses)
-        desk.send(CONTROLLER, Report(self.worker, desk.journal.version, statuses, desk.wall_ms))
+        desk.send(CONTROLLER, Report(self.worker, desk.journal.version, statuses, desk.wall_ms, place=desk.place))
 
     def statistics(self) -> dict[str, int]:
         return dict(self.desk.counts)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from seep.model.batch import Batch
 from seep.model.epoch import Progress
-from seep.model.ids import Generation, KeyRange, PartitionId
+from seep.model.ids import NOWHERE, Generation, KeyRange, PartitionId, Place
 from seep.protocol.journal import Journal
 from seep.state.checkpoint import Checkpoint
 
@@ -160,6 +160,8 @@ class Plan:
     """Controller to worker: the journal as committed. A worker runs exactly what it says, no more, no less."""
 
     journal: Journal
+    places: dict[str, Place] = field(default_factory=dict)
+    """Where workers run, of those that have said so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,7 @@ class Hello:
     """Worker to controller: I am here (sent until a Plan arrives, and again when a controller changes)."""
 
     worker: str
+    place: Place = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +215,7 @@ class Report:
     statuses: tuple[Status, ...]
     time_ms: int
     cpu_seconds: float = 0.0
+    place: Place = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +231,16 @@ class Busy:
     """For so long it is at the one after it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Controller to worker: end, in peace. A process on another host cannot be sent a signal."""
+
+    worker: str
+    at_once: bool = False
+    """Whatever it is doing, as if killed."""
+
+
 DataMessage = Subscribe | Accepted | Refused | Frame | Credit | Trim | Unsubscribe
-ControlMessage = Plan | Hello | Report | Busy
+ControlMessage = Plan | Hello | Report | Busy | Leave
 CopyMessage = Backup | Holding | Fetch | Held
 Message = DataMessage | ControlMessage | CopyMessage

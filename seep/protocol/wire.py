@@ -27,6 +27,7 @@ from seep.protocol.messages import (
     Held,
     Hello,
     Holding,
+    Leave,
     Message,
     Plan,
     Refused,
@@ -65,6 +66,7 @@ _TYPES: tuple[type[Any], ...] = (
     Fetch,
     Held,
     Busy,
+    Leave,
 )
 """Only ever appended to: a type's number is its place here."""
 _NUMBERS = {kind: number for number, kind in enumerate(_TYPES)}

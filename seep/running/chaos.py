@@ -189,7 +189,10 @@ class Chaos:
         if card is None:
             self.verdict.done[PAUSE] -= 1  # it has just gone
             return
-        process = Process(card["process"], card["began"])
+        process = Process.of(card)
+        if not process.alive():
+            self.verdict.done[PAUSE] -= 1  # gone, or on another host
+            return
         process.signal(signal.SIGSTOP)
         self._later.append((time.monotonic() + lasts, lambda: process.signal(signal.SIGCONT)))
 
@@ -205,7 +208,7 @@ class Chaos:
     def _interpose(self) -> None:
         """Before every socket that has none yet; those of workers that come later, before anybody connects to them."""
         for path in (self.directory.path / "sockets").iterdir():
-            if path.name not in self._proxies and not path.name.endswith(ASIDE):
+            if path.name not in self._proxies and path.is_socket() and not path.name.endswith(ASIDE):
                 self._proxies[path.name] = Proxy(path)
 
     # --- looking -------------------------------------------------------------------------------------------------

@@ -121,7 +121,7 @@ class Job:
         reader = PrometheusServer(prometheus, flow.name) if prometheus else Scraper(directory.targets)
         self.watch = Watch(self.host, reader)
         self.exporter = Exporter(self._numbers, controllernumbers.FAMILIES, controllernumbers.HISTOGRAMS)
-        self._control = HostControl(flow.name, self.host, self.watch, self.exporter.serve())
+        self._control = HostControl(flow.name, self.host, self.watch, self.exporter.serve(directory.address))
         self.api = ApiServer(directory.path, self)
         self.host.start()
         self.watch.start()

@@ -12,6 +12,7 @@ from seep.errors import Misuse, error_of
 from seep.model.ids import KeyRange
 from seep.protocol.journal import LIVE
 from seep.runtime.controller import ControllerHost
+from seep.runtime.job import metrics_place, place_of
 from seep.runtime.watch import Watch
 
 
@@ -57,11 +58,10 @@ class HostControl:
         }
 
     def targets(self) -> list[dict[str, Any]]:
-        cards = self.host.job.registered()
-        ports = [card["metrics_port"] for card in cards.values()]
+        places = [metrics_place(card) for card in self.host.job.registered().values()]
         if self.metrics_port:
-            ports.append(self.metrics_port)
-        return [{"targets": [f"127.0.0.1:{port}" for port in ports], "labels": {"flow": self.flow}}]
+            places.append(place_of(self.host.job.address, self.metrics_port))
+        return [{"targets": places, "labels": {"flow": self.flow}}]
 
     def explain(self, operator: str | None = None) -> dict[str, Any]:
         if operator is not None:

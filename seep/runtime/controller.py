@@ -17,10 +17,11 @@ from seep.model.ids import CONTROLLER, PartitionId
 from seep.protocol import wire
 from seep.protocol.effects import Effect, Publish, ReleaseWorker, Send, StoreReply, WantWorkers
 from seep.protocol.journal import Journal
-from seep.protocol.messages import Busy, Hello, Report, Status
+from seep.protocol.messages import Busy, Hello, Leave, Report, Status
 from seep.runtime.background import Background
 from seep.runtime.clock import now_ms
 from seep.runtime.controllernumbers import Changes
+from seep.runtime.heartbeat import speaker
 from seep.runtime.job import JobDirectory
 from seep.runtime.slots import Backend
 
@@ -129,7 +130,7 @@ class ControllerHost:
                 self.rejected += 1
                 continue
             # A worker speaks for itself only.
-            if isinstance(message, Hello | Report | Busy) and message.worker == sender:
+            if isinstance(message, Hello | Report | Busy) and message.worker == speaker(sender):
                 self._perform(machine.handle(message, now_ms()))
         for worker in dict.fromkeys([*self.transport.lost(), *self.backend.events()]):
             self._perform(machine.handle(WorkerLost(worker), now_ms()))
@@ -166,6 +167,7 @@ class ControllerHost:
                     self._wanted, self._wanted_ms = effect.count, now_ms()
                     self.backend.want(effect.count)
                 case ReleaseWorker():
+                    self._dismiss(effect.worker)
                     self.backend.release(effect.worker)
                 case Publish():
                     raise TypeError("a controller has no sinks")
@@ -185,10 +187,18 @@ class ControllerHost:
         elif problem := self.backend.problem():
             self.outcome, self.report = FAILED, problem
 
+    def _dismiss(self, worker: str) -> None:
+        """A backend signals its workers; those on other hosts are told."""
+        leave = Leave(worker)
+        self.transport.send(worker, wire.encode(leave), wire.lane(leave))
+
     def _end(self) -> None:
         self.background.close()
+        over = self.outcome in (FINISHED, STOPPED, FAILED)
+        for worker in self.backend.workers() if over else ():
+            self._dismiss(worker)
         self.transport.close()
-        if self.outcome in (FINISHED, STOPPED, FAILED):
+        if over:
             self.backend.close()
         else:
             self.backend.detach()

@@ -1,4 +1,5 @@
-"""Numbers for Prometheus, of a worker or of the controller, served on a free loopback port.
+"""Numbers for Prometheus, of a worker or of the controller, served on a free port: of the loopback interface,
+or, where workers may be on several hosts, of the one that reaches the others.
 
 A worker writes the port to the job directory. Its loop is asked for a whole new snapshot with each scrape (`Asked`), so
 the serving thread never looks into a machine that is at work, and a rate between two scrapes is one between two
@@ -59,11 +60,11 @@ class Exporter(Collector):
         self._server: Any = None
         self._thread: Any = None
 
-    def serve(self) -> int:
-        """Start serving; the port."""
+    def serve(self, address: str = "127.0.0.1") -> int:
+        """Start serving at an address of this host; the port."""
         registry = CollectorRegistry()
         registry.register(self)
-        self._server, self._thread = start_http_server(0, addr="127.0.0.1", registry=registry)
+        self._server, self._thread = start_http_server(0, addr=address, registry=registry)
         return int(self._server.server_port)
 
     def close(self) -> None:

@@ -5,7 +5,8 @@
     connector -> listener   HMAC(key, "connector", listener's name, hello, nonce)
 
 Every message has one size, so nothing is allocated or parsed on a stranger's word. The listener's name is in both
-proofs, so a proof made for one process is of no use to another; fresh nonces on both sides make a replay useless.
+proofs, so a proof made for one process is of no use to another; fresh nonces on both sides make a replay useless. Both
+sides then know a key of this connection alone (`session_key`), for what crosses a network.
 """
 
 from __future__ import annotations
@@ -66,6 +67,11 @@ def check_answer(key: bytes, listener: str, said: bytes, data: bytes) -> bytes:
 def check_proof(key: bytes, listener: str, said: bytes, nonce: bytes, proof: bytes) -> None:
     if not hmac.compare_digest(proof, _proof(key, b"connector", listener, said, nonce)):
         raise HandshakeError("a caller does not know the job key")
+
+
+def session_key(key: bytes, listener: str, said: bytes, nonce: bytes) -> bytes:
+    """What only the two ends of this connection know, of what was said in the open and the job key."""
+    return _proof(key, b"session", listener, said, nonce)
 
 
 def _proof(key: bytes, side: bytes, listener: str, said: bytes, nonce: bytes) -> bytes:

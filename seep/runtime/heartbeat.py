@@ -3,18 +3,40 @@
 It has a voice of its own, since one thread owns a transport. Whatever stops the process stops it, too: then there is
 silence. So does code that never lets go of Python's lock (one call of a C function for seconds): it looks like a
 process that was stopped, because from inside nobody can tell (docs/decisions/0009-busy-is-not-dead.md).
+
+Where no signal comes from the controller's host, it is also the one who hears that this process is to be killed.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+from typing import Any
 
 from seep.model.ids import CONTROLLER
 from seep.partition.pulse import Pulse
 from seep.partition.worker import Worker
 from seep.protocol import wire
+from seep.protocol.messages import Leave
 from seep.runtime.clock import now_ms
 from seep.runtime.transport import Transport
+
+_BESIDE = "+"
+
+
+def beside(worker: str) -> str:
+    """The name under which a worker's heartbeat is known to other processes."""
+    return worker + _BESIDE
+
+
+def speaker(name: str) -> str:
+    """The worker that speaks under this name, with its loop or beside it.
+
+    >>> speaker("w1"), speaker(beside("w1"))
+    ('w1', 'w1')
+    """
+    return name.removesuffix(_BESIDE)
 
 
 class Heartbeat:
@@ -46,5 +68,14 @@ class Heartbeat:
 
     def _wait(self, until_ms: float) -> None:
         while not self._stopping.is_set() and (left_ms := until_ms - now_ms()) > 0:
-            self._voice.poll(left_ms)  # serves the handshake, and sees a controller go
+            for _, parts in self._voice.poll(left_ms):  # serves the handshake, and sees a controller go
+                self._hear(parts)
             self._voice.lost()
+
+    def _hear(self, parts: list[Any]) -> None:
+        try:
+            message = wire.decode(parts)
+        except wire.ProtocolError:
+            return
+        if isinstance(message, Leave) and message.at_once:
+            os.kill(os.getpid(), signal.SIGKILL)

@@ -4,7 +4,8 @@
     code       the graph and its settings, cloudpickled
     plan       sealed by the key: the digest of `code`, and which app it is of (`seep.runtime.identity`)
     store/     checkpoints, logs, journal        sockets/   where processes listen
-    workers/   WORKER.json (process id, metrics port), WORKER.log
+    workers/   WORKER.json (host, process id, metrics port), WORKER.log
+    meeting    only where workers may be on several hosts: the controller's address
 
 Code is unpickled only when its digest stands in the sealed plan: whoever can write files but does not have the key
 cannot make a worker run anything. Secrets are read from here, never passed in arguments.
@@ -16,6 +17,8 @@ import hashlib
 import json
 import os
 import secrets
+import socket
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ import cloudpickle
 from seep.errors import Misuse
 from seep.model.settings import Settings
 from seep.partition.contract import Graph
+from seep.runtime.hosts import LOOPBACK, address_towards, this_host
 from seep.runtime.identity import differences, identity_of
 from seep.runtime.stores.directory import DirectoryStore
 from seep.runtime.stores.files import Files, escape, read_or_none
@@ -98,8 +102,29 @@ class JobDirectory:
     def store(self) -> DirectoryStore:
         return DirectoryStore(self.path / "store", self.key)
 
+    # --- where ---------------------------------------------------------------------------------------------------
+
+    def meet(self, address: str) -> None:
+        """The controller is to be found at this address by workers on other hosts; empty: all are on this host."""
+        self.__dict__.pop("network_address", None)
+        if address:
+            Files(sync=False).replace(self.path / "meeting", [address.encode()])
+        else:
+            (self.path / "meeting").unlink(missing_ok=True)
+
+    @cached_property
+    def network_address(self) -> str:
+        """Where the job's processes on other hosts reach this one; empty: there are none."""
+        meeting = read_or_none(self.path / "meeting")
+        return address_towards(meeting.decode()) if meeting else ""
+
+    @property
+    def address(self) -> str:
+        """Where to listen for whoever may want to know something."""
+        return self.network_address or LOOPBACK
+
     def transport(self, name: str, listens: bool = True) -> Transport:
-        return Transport(self.path / "sockets", name, self.key, listens)
+        return Transport(self.path / "sockets", name, self.key, listens, self.network_address)
 
     # --- who runs ----------------------------------------------------------------------------------------------
 
@@ -108,14 +133,22 @@ class JobDirectory:
 
     def register(self, worker: str, metrics_port: int) -> None:
         process = os.getpid()
-        facts = {"worker": worker, "process": process, "began": process_began(process), "metrics_port": metrics_port}
+        facts = {
+            "worker": worker,
+            "host": this_host(),
+            "host_name": socket.gethostname(),
+            "address": self.address,
+            "process": process,
+            "began": process_began(process),
+            "metrics_port": metrics_port,
+        }
         Files(sync=False).replace(self._card(worker), [json.dumps(facts).encode()])
 
     def unregister(self, worker: str) -> None:
         self._card(worker).unlink(missing_ok=True)
 
     def registered(self) -> dict[str, dict[str, Any]]:
-        """By worker: its process id and metrics port. A killed one may still be listed."""
+        """By worker: its host, process id and metrics port. A killed one may still be listed."""
         # A worker that ends between the listing and the reading takes its card away.
         found = (read_or_none(path) for path in sorted((self.path / "workers").glob("*.json")))
         cards = [json.loads(data) for data in found if data is not None]
@@ -123,10 +156,23 @@ class JobDirectory:
 
     def targets(self) -> dict[str, str]:
         """By worker: where it serves its metrics."""
-        return {name: f"http://127.0.0.1:{card['metrics_port']}/metrics" for name, card in self.registered().items()}
+        return {name: f"http://{metrics_place(card)}/metrics" for name, card in self.registered().items()}
 
     def _card(self, worker: str) -> Path:
         return self.path / "workers" / f"{escape(worker)}.json"
+
+
+def metrics_place(card: dict[str, Any]) -> str:
+    """Of a registered worker: host and port, as addresses are written."""
+    return place_of(card["address"], card["metrics_port"])
+
+
+def place_of(address: str, port: int) -> str:
+    """
+    >>> place_of("10.0.0.7", 80), place_of("fe80::7", 80)
+    ('10.0.0.7:80', '[fe80::7]:80')
+    """
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def process_began(process: int) -> int:

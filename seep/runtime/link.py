@@ -2,7 +2,7 @@
 
 A message is a fixed prefix with the number and sizes of its parts, then the parts. Sizes are checked before anything
 is allocated. Small parts are copied out of one reused buffer, a large part is received straight into its own memory,
-where Arrow reads it in place.
+where Arrow reads it in place. Between hosts the prefix and each part are a sealed record (`sealing.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from seep.runtime import handshake
+from seep.runtime.sealing import TAG_BYTES, BrokenSealError, Seal
 from seep.state.ipc import Bytes
 
 PARTS_MAXIMUM = 4
@@ -37,27 +38,40 @@ def _nothing_now(error: OSError) -> bool:
 class Outgoing:
     """The connector's side: proves the key, then sends what is queued."""
 
-    def __init__(self, sock: socket.socket, me: str, peer: str, lane: int, key: bytes, nonce: bytes) -> None:
+    def __init__(
+        self, sock: socket.socket, me: str, peer: str, lane: int, key: bytes, nonce: bytes, sealed: bool = False
+    ) -> None:
         self.sock = sock
         self.peer = peer
         self.lane = lane
+        self.sealed = sealed
         self.ready = False
         self.queued_bytes = 0
         self._key = key
         self._said = handshake.hello(me, lane, nonce)
         self._answer = b""
+        self._seal: Seal | None = None
         self._views: deque[memoryview] = deque([memoryview(self._said)])
-        self._waiting: deque[memoryview] = deque()
+        self._waiting: deque[Sequence[Bytes]] = deque()
 
     def push(self, parts: Sequence[Bytes]) -> None:
+        size_bytes = sum(memoryview(p).nbytes for p in parts)
+        if not 0 < len(parts) <= PARTS_MAXIMUM or size_bytes > MESSAGE_BYTES_MAXIMUM:
+            raise ValueError(f"a message of {len(parts)} parts and {size_bytes} bytes")
+        if self.ready:
+            self._queue(parts)
+        else:
+            self._waiting.append(parts)
+            self.queued_bytes += size_bytes
+
+    def _queue(self, parts: Sequence[Bytes]) -> None:
         sizes = [memoryview(p).nbytes for p in parts]
-        if not 0 < len(parts) <= PARTS_MAXIMUM or sum(sizes) > MESSAGE_BYTES_MAXIMUM:
-            raise ValueError(f"a message of {len(parts)} parts and {sum(sizes)} bytes")
-        prefix = _PREFIX.pack(len(parts), *sizes, *[0] * (PARTS_MAXIMUM - len(parts)))
-        queue = self._views if self.ready else self._waiting
-        queue.append(memoryview(prefix))
-        queue.extend(memoryview(p).cast("B") for p, size in zip(parts, sizes, strict=True) if size)
-        self.queued_bytes += len(prefix) + sum(sizes)
+        records: list[Bytes] = [_PREFIX.pack(len(parts), *sizes, *[0] * (PARTS_MAXIMUM - len(parts))), *parts]
+        if self._seal is not None:
+            records = [self._seal.seal(record) for record in records]
+        views = [memoryview(record).cast("B") for record in records if memoryview(record).nbytes]
+        self._views.extend(views)
+        self.queued_bytes += sum(map(len, views))
 
     @property
     def wants_to_write(self) -> bool:
@@ -93,11 +107,14 @@ class Outgoing:
         self._answer += data
         if len(self._answer) == handshake.ANSWER_BYTES:
             proof = handshake.check_answer(self._key, self.peer, self._said, self._answer)
+            if self.sealed:
+                nonce = self._answer[: handshake.NONCE_BYTES]
+                self._seal = Seal(handshake.session_key(self._key, self.peer, self._said, nonce))
             # The proof is counted with the messages from here on, as `write` cannot tell them apart.
-            self.queued_bytes += len(proof)
+            self.queued_bytes = len(proof)
             self._views.append(memoryview(proof))
-            self._views.extend(self._waiting)
-            self._waiting.clear()
+            while self._waiting:
+                self._queue(self._waiting.popleft())
             self.ready = True
             self.write()
 
@@ -105,14 +122,18 @@ class Outgoing:
 class Incoming:
     """The listener's side: demands the proof, then yields whole messages."""
 
-    def __init__(self, sock: socket.socket, me: str, key: bytes, nonce: bytes) -> None:
+    def __init__(self, sock: socket.socket, me: str, key: bytes, nonce: bytes, sealed: bool = False) -> None:
         self.sock = sock
+        self.sealed = sealed
         self.caller: handshake.Caller | None = None
         self._me = me
         self._key = key
         self._nonce = nonce
         self._said = b""
         self._handshake = b""
+        self._seal: Seal | None = None
+        self._more_bytes = TAG_BYTES if sealed else 0
+        """A record is so much longer than what it holds."""
         self._buffer = bytearray(0)
         self._view = memoryview(self._buffer)
         self._start = 0
@@ -145,6 +166,8 @@ class Incoming:
             full = count == len(target)
             if self._large is not None:
                 self._large = self._large[count:] if count < len(self._large) else None
+                if self._large is None:
+                    self._parts[-1] = self._opened(self._parts[-1])
             else:
                 self._end += count
             if self._large is None:
@@ -174,6 +197,8 @@ class Incoming:
                 raise LinkClosedError("the answer did not fit")
             return
         handshake.check_proof(self._key, self._me, self._said, self._nonce, self._handshake)
+        if self.sealed:
+            self._seal = Seal(handshake.session_key(self._key, self._me, self._said, self._nonce))
         self.caller = handshake.read_hello(self._said)
         self._buffer = bytearray(_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
@@ -191,15 +216,14 @@ class Incoming:
     def _parse(self, messages: list[list[Any]]) -> None:
         while True:
             if not self._sizes:
-                if self._end - self._start < _PREFIX.size:
+                if self._end - self._start < _PREFIX.size + self._more_bytes:
                     return
                 self._sizes = self._read_prefix()
             while len(self._parts) < len(self._sizes):
-                size = self._sizes[len(self._parts)]
+                size = self._sizes[len(self._parts)] + self._more_bytes
                 there = self._end - self._start
                 if size <= there:
-                    self._parts.append(bytes(self._view[self._start : self._start + size]))
-                    self._start += size
+                    self._parts.append(self._opened(self._take(size)))
                 elif size > _BUFFER_BYTES // 4:
                     self._begin_large(size, there)
                     return
@@ -208,9 +232,22 @@ class Incoming:
             messages.append(self._parts)
             self._sizes, self._parts = [], []
 
+    def _take(self, size: int) -> bytes:
+        """So much of what is buffered."""
+        taken = bytes(self._view[self._start : self._start + size])
+        self._start += size
+        return taken
+
+    def _opened(self, record: Any) -> Any:
+        if self._seal is None:
+            return record
+        try:
+            return self._seal.open(record)
+        except BrokenSealError as error:
+            raise LinkClosedError(str(error)) from error
+
     def _read_prefix(self) -> list[int]:
-        count, *sizes = _PREFIX.unpack_from(self._view, self._start)
-        self._start += _PREFIX.size
+        count, *sizes = _PREFIX.unpack(self._opened(self._take(_PREFIX.size + self._more_bytes)))
         if not 0 < count <= PARTS_MAXIMUM or sum(sizes[:count]) > MESSAGE_BYTES_MAXIMUM:
             raise LinkClosedError(f"announced {count} parts of {sizes} bytes")
         return sizes[:count]

@@ -10,10 +10,10 @@ class Backend(Protocol):
         """Have at least this many workers, by starting new ones. Never blocks; never stops one."""
 
     def release(self, worker: str) -> None:
-        """Let this worker end, in peace."""
+        """Let this worker end, in peace. One on another host, which no signal reaches, the controller has told to."""
 
     def kill(self, worker: str) -> None:
-        """End it with SIGKILL, now."""
+        """End it with SIGKILL: now, or, on another host, as soon as its scheduler does."""
 
     def events(self) -> list[str]:
         """Workers that have ended since the last call."""

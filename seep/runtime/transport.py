@@ -1,9 +1,10 @@
-"""Messages between the processes of one host, over Unix sockets in a private directory.
+"""Messages between the processes of a job: over Unix sockets in a private directory, between hosts over TCP.
 
-Every process listens at a path derived from its name, so nobody needs discovery; to send, it connects, once for each
-lane. A connection carries messages one way, so there is no race of two processes connecting to each other. Plain
-sockets and not ZeroMQ, because a closed connection is the failure detector: the kernel closes it the moment a
-process dies, and here it is seen by the next `poll` (see docs/decisions/0002-transport.md).
+Every process listens at a path derived from its name, so nobody on its host needs discovery; processes of several hosts
+also say where they listen for the others (`hosts.py`). To send, one connects, once for each lane. A connection carries
+messages one way, so there is no race of two processes connecting to each other. Plain sockets and not ZeroMQ, because
+a closed connection is the failure detector: the kernel closes it the moment a process dies, and here it is seen by the
+next `poll` (docs/decisions/0002-transport.md). What crosses a network is sealed (docs/decisions/0015-several-hosts.md).
 
 One thread owns a Transport; only `wake` may be called from others. A message to a peer that is absent, or whose
 queue is full, is dropped and counted: the protocol asks again.
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from seep.runtime.handshake import HandshakeError
+from seep.runtime.hosts import Whereabouts, network_socket, prepare_network
 from seep.runtime.link import Incoming, LinkClosedError, Outgoing
 from seep.state.ipc import Bytes
 
@@ -36,11 +38,16 @@ HANDSHAKE_SECONDS = 5.0
 STRANGERS_MAXIMUM = 256
 """Connections that have not proved the key yet."""
 _SOCKET_BUFFER_BYTES = 4 << 20
+_ABSENT = (FileNotFoundError, ConnectionRefusedError, BlockingIOError)
+"""What a Unix socket says of a peer that is not there, or has no time."""
 
 
 class Transport:
-    def __init__(self, directory: Path | str, me: str, key: bytes, listens: bool = True) -> None:
-        """``listens=False``: a second voice of a process that listens elsewhere; it only sends."""
+    def __init__(
+        self, directory: Path | str, me: str, key: bytes, listens: bool = True, network_address: str = ""
+    ) -> None:
+        """``listens=False``: a second voice of a process that listens elsewhere; it only sends. `network_address`:
+        where other hosts reach this one; none: all processes are on this host."""
         self.me = me
         self._key = key
         self._directory = _private(Path(directory))
@@ -56,7 +63,8 @@ class Transport:
         self._wake_read.setblocking(False)
         self._wake_write.setblocking(False)
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
-        self._listener = self._listen() if listens else None
+        self._whereabouts = Whereabouts(self._directory, network_address) if network_address else None
+        self._listeners = self._listen() if listens else []
 
     # --- what hosts call ---------------------------------------------------------------------------------------
 
@@ -111,10 +119,13 @@ class Transport:
             if isinstance(key.data, Incoming | Outgoing):
                 key.data.sock.close()
         self._selector.close()
-        if self._listener is not None:
-            self._listener.close()
+        if self._listeners:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._address(self.me))
+            if self._whereabouts is not None:
+                self._whereabouts.forget(_file_name(self.me))
+        for listener in self._listeners:
+            listener.close()
         os.close(self._directory)
         self._wake_read.close()
         self._wake_write.close()
@@ -123,27 +134,39 @@ class Transport:
 
     def _address(self, name: str) -> str:
         # By the directory's descriptor: a socket's path may have 107 bytes, a job's directory more.
-        digest = hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
-        return f"/proc/self/fd/{self._directory}/{digest}"
+        return f"/proc/self/fd/{self._directory}/{_file_name(name)}"
 
-    def _listen(self) -> socket.socket:
+    def _listen(self) -> list[socket.socket]:
         listener = _unix_socket()
         # A process killed before left its socket file; names are not used by two live processes.
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._address(self.me))
         listener.bind(self._address(self.me))
         listener.listen(256)
-        self._selector.register(listener, selectors.EVENT_READ, listener)
-        return listener
+        listeners = [listener]
+        if self._whereabouts is not None:
+            listeners.append(self._whereabouts.listen(_file_name(self.me)))
+        for one in listeners:
+            self._selector.register(one, selectors.EVENT_READ, one)
+        return listeners
 
     def _connect(self, to: str, lane: int) -> Outgoing | None:
-        sock = _unix_socket()
         try:
-            sock.connect(self._address(to))
-        except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
-            sock.close()
+            place = self._whereabouts.find(_file_name(to)) if self._whereabouts is not None else None
+        except LookupError:
             return None
-        link = Outgoing(sock, self.me, to, lane, self._key, secrets.token_bytes(32))
+        sock = network_socket(place[0]) if place else _unix_socket()
+        _prepare(sock)
+        try:
+            sock.connect(place or self._address(to))
+        except OSError as error:
+            # A connection to another host is made while we go on; the way there may be cut.
+            if place is None or not isinstance(error, BlockingIOError):
+                sock.close()
+                if place is not None or isinstance(error, _ABSENT):
+                    return None
+                raise
+        link = Outgoing(sock, self.me, to, lane, self._key, secrets.token_bytes(32), sealed=place is not None)
         self._outgoing[to, lane] = link
         self._strangers[link] = time.monotonic() + HANDSHAKE_SECONDS
         self._selector.register(sock, selectors.EVENT_READ, link)
@@ -151,15 +174,18 @@ class Transport:
         return self._outgoing.get((to, lane))
 
     def _accept(self, listener: socket.socket) -> None:
-        with contextlib.suppress(BlockingIOError):
+        # One may have hung up again already.
+        with contextlib.suppress(BlockingIOError, ConnectionAbortedError):
             while True:
                 sock, _ = listener.accept()
                 if len(self._strangers) >= STRANGERS_MAXIMUM:
-                    self._counts["refused"] += 1
-                    sock.close()
-                    continue
+                    # The oldest goes, not the newest: ours are done in milliseconds, so no crowd keeps them out.
+                    self._end(next(iter(self._strangers)))
                 _prepare(sock)
-                link = Incoming(sock, self.me, self._key, secrets.token_bytes(32))
+                over_network = sock.family != socket.AF_UNIX
+                if over_network:
+                    prepare_network(sock)
+                link = Incoming(sock, self.me, self._key, secrets.token_bytes(32), sealed=over_network)
                 self._strangers[link] = time.monotonic() + HANDSHAKE_SECONDS
                 self._selector.register(sock, selectors.EVENT_READ, link)
 
@@ -220,7 +246,8 @@ class Transport:
             known = link.peer
         self._drop(link)
         if known is None:
-            self._counts["refused"] += 1
+            # To another host: nobody listens there now, or the way is cut.
+            self._counts["dropped" if isinstance(link, Outgoing) and link.sealed else "refused"] += 1
             return
         # What a dead peer sent before is read first: its connections end by themselves, each at its end.
         for lane in (CONTROL, DATA):
@@ -244,6 +271,10 @@ class Transport:
             now = time.monotonic()
             for link in [s for s, until in self._strangers.items() if until < now]:
                 self._end(link)
+
+
+def _file_name(name: str) -> str:
+    return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
 
 
 def _unix_socket() -> socket.socket:

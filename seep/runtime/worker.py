@@ -24,13 +24,15 @@ from seep.partition.worker import Worker
 from seep.protocol import wire
 from seep.protocol.effects import Effect, Publish, ReleaseWorker, Send, WantWorkers
 from seep.protocol.journal import Journal
+from seep.protocol.messages import Leave
 from seep.runtime.arrivals import Arrival, Arrivals
 from seep.runtime.background import Background
 from seep.runtime.clock import now_ms, wall_ms
 from seep.runtime.deadletters import DeadLetters
 from seep.runtime.exporter import Asked, Exporter
 from seep.runtime.gaps import Gaps
-from seep.runtime.heartbeat import Heartbeat
+from seep.runtime.heartbeat import Heartbeat, beside
+from seep.runtime.hosts import this_place
 from seep.runtime.job import JobDirectory
 from seep.runtime.numbers import Snapshot, snapshot
 from seep.runtime.spill import spill_into
@@ -55,6 +57,7 @@ class WorkerHost:
         self.machine = Worker(worker, graph, settings)
         self.machine.desk.spill = spill_into(job.path)
         self.machine.desk.perform = self._perform
+        self.machine.desk.place = this_place()
         self.machine.clock = self.machine.desk.clock = now_ms
         self.store = job.store()
         self.transport = job.transport(worker)
@@ -67,7 +70,7 @@ class WorkerHost:
         self.arrivals: dict[PartitionId, Arrivals] = {}
         self.recovered: dict[PartitionId, int] = {}
         """By partition: how often it came here because it was lost elsewhere."""
-        self.heartbeat = Heartbeat(job.transport(worker, listens=False), self.machine)
+        self.heartbeat = Heartbeat(job.transport(beside(worker), listens=bool(job.network_address)), self.machine)
         self.stopping = False
         self.busy_ms = 0.0
         self.rejected = 0
@@ -78,7 +81,7 @@ class WorkerHost:
 
     def run(self) -> None:
         """Until told to stop."""
-        self.job.register(self.worker, self.exporter.serve())
+        self.job.register(self.worker, self.exporter.serve(self.job.address))
         self.heartbeat.start()
         try:
             timeout_ms = 0.0
@@ -100,11 +103,14 @@ class WorkerHost:
         arrived = self.transport.poll(timeout_ms)
         self.heartbeat.turn += 1
         began_ms = now_ms()
-        for _, parts in arrived:
+        for sender, parts in arrived:
             try:
                 message = wire.decode(parts)
             except wire.ProtocolError:
                 self.rejected += 1
+                continue
+            if isinstance(message, Leave):
+                self.stopping |= sender == CONTROLLER
                 continue
             before = self.machine.desk.journal
             self._perform(self.machine.handle(message, now_ms()))

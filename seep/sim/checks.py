@@ -167,9 +167,7 @@ def unrest(world: World, watch: Watch) -> str:
     for entry in journal.entries.values():
         if entry.role == SEALED:
             waits = [r for s, _, receivers in watch.pairs if s == entry for r in receivers]
-            if watch.journal is journal and all(
-                trims.get(r.partition, -1) >= min(entry.last, r.last) for r in waits
-            ):
+            if watch.journal is journal and all(trims.get(r.partition, -1) >= min(entry.last, r.last) for r in waits):
                 return f"{entry.partition} is sealed, and nobody can ask for anything of it"
     return ""
 

@@ -73,7 +73,7 @@ class RealPlace:
     def workers(self) -> set[str]:
         """Those whose process runs."""
         for worker, card in self.job.directory.registered().items():
-            self.seen[worker] = Process(card["process"], card["began"])
+            self.seen[worker] = Process.of(card)
         return {worker for worker, process in self.seen.items() if process.alive()}
 
     def one_too_many(self) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyspark
 
+from tests.conformance.hosts import Hosts
 from tests.scenarios.oracles import until
 
 HOME = Path(pyspark.__file__).parent
@@ -25,32 +27,42 @@ def free_port() -> int:
 
 
 class SparkCluster:
-    def __init__(self, path: Path, daemons: int, cores: int) -> None:
+    def __init__(
+        self, path: Path, daemons: int, cores: int, hosts: Hosts | None = None, hidden: Iterable[Path] = ()
+    ) -> None:
+        """`hosts`: where the daemons are to run, the master on this side of them; else all are on this host."""
         self.path = path
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.host = hosts.address if hosts else HOST
         port = free_port()
-        self.master = f"spark://{HOST}:{port}"
+        self.master = f"spark://{self.host}:{port}"
         try:
-            self._start("master.Master", "--port", str(port))
+            self._start("master.Master", self.host, [], "--port", str(port))
             until(lambda: self._listens(port), "the master to listen", 60.0)
-            for _ in range(daemons):
-                self._start("worker.Worker", "--cores", str(cores), "--memory", "1g", self.master)
+            for daemon in range(daemons):
+                self.join(cores, hosts, daemon, hidden)
         except BaseException:
             self.close()
             raise
 
-    def _start(self, kind: str, *arguments: str) -> None:
+    def join(self, cores: int, hosts: Hosts | None = None, number: int = 0, hidden: Iterable[Path] = ()) -> None:
+        """Another daemon: on this host, or on that one of `hosts`."""
+        host = hosts.addresses[number] if hosts else HOST
+        before = hosts.on(number, hidden) if hosts else []
+        self._start("worker.Worker", host, before, "--cores", str(cores), "--memory", "1g", self.master)
+
+    def _start(self, kind: str, host: str, before: list[str], *arguments: str) -> None:
         home = self.path / f"{len(self.processes)}"
         home.mkdir()
         environment = {
             **{name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "JAVA_HOME")},
             "SPARK_HOME": str(HOME),
-            "SPARK_LOCAL_IP": HOST,
+            "SPARK_LOCAL_IP": host,
             "SPARK_LOCAL_DIRS": str(home),
             "SPARK_WORKER_DIR": str(home),
             "SPARK_DAEMON_MEMORY": "256m",
         }
-        call = [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", "--host", HOST]
+        call = [*before, str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", "--host", host]
         with (home / "log").open("wb") as log:
             self.processes.append(
                 subprocess.Popen(
@@ -66,7 +78,7 @@ class SparkCluster:
     def _listens(self, port: int) -> bool:
         assert self.processes[0].poll() is None, (self.path / "0" / "log").read_text()
         with socket.socket() as probe:
-            return probe.connect_ex((HOST, port)) == 0
+            return probe.connect_ex((self.host, port)) == 0
 
     def close(self) -> None:
         for process in reversed(self.processes):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -11,10 +12,16 @@ from typing import Any
 
 import pytest
 
+from seep.backends import held
 from seep.backends.held import HeldSlots
+from seep.backends.process import kill_elsewhere
+from seep.backends.slot import UNFIT
 from seep.errors import Misuse, Retry, error_of
 from seep.model.settings import Settings
 from seep.partition.contract import Graph
+from seep.protocol import wire
+from seep.protocol.messages import Leave, Message
+from seep.runtime.heartbeat import beside
 from seep.runtime.job import JobDirectory
 from tests.scenarios.oracles import until
 
@@ -28,6 +35,7 @@ class Scheduler(HeldSlots):
         super().__init__(job)
         self.begin, self.hold = start, hold
         self.started = self.stopped = 0
+        self.killed: list[str] = []
         self.lives = True
 
     def _start(self) -> Any:
@@ -36,6 +44,9 @@ class Scheduler(HeldSlots):
 
     def _hold(self, session: Any, worker: str) -> str:
         return self.hold(worker)
+
+    def _kill(self, session: Any, worker: str) -> None:
+        self.killed.append(worker)
 
     def _lives(self, session: Any) -> bool:
         return self.lives
@@ -57,10 +68,10 @@ def other() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def register(job: JobDirectory, worker: str, process: subprocess.Popen[bytes]) -> None:
+def register(job: JobDirectory, worker: str, process: subprocess.Popen[bytes], metrics_port: int = 1) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.getpid", lambda: process.pid)
-        job.register(worker, 1)
+        job.register(worker, metrics_port)
 
 
 def failing(error: Exception) -> Callable[[], Any]:
@@ -124,6 +135,64 @@ def test_one_that_fails_while_others_run_is_none(job: JobDirectory, other: subpr
     assert other.returncode == -signal.SIGTERM
 
 
+def test_a_host_that_is_unfit_refuses_the_flow_while_it_starts(job: JobDirectory) -> None:
+    slots = Scheduler(job, lambda: 1, lambda worker: f"{UNFIT}host h7 has no Python module 'numba'")
+    slots.want(1)
+    until(lambda: not slots.workers(), "the slot to end")
+    told = error_of(slots.problem())
+    assert (type(told), str(told)) == (Misuse, "host h7 has no Python module 'numba'")
+    slots.close()
+
+
+def test_a_host_that_is_unfit_later_is_left_out(
+    job: JobDirectory, other: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held, "STARTING_SECONDS", 0.0)
+    monkeypatch.setattr(held, "AGAIN_SECONDS", 0.01)
+
+    def hold(worker: str) -> str:
+        if not job.registered():
+            register(job, worker, other)
+            other.wait()
+            return ""
+        return f"{UNFIT}host h7 has no Python module 'numba'"
+
+    slots = Scheduler(job, lambda: 1, hold)
+    slots.want(1)
+    until(job.registered, "the first to run")
+    for _ in range(4):
+        slots.want(2)
+        until(lambda: len(slots.workers()) == 1, "the second to end")
+    assert slots.problem() == ""
+    slots.close()
+
+
+def test_a_process_of_another_host_is_never_signalled(
+    job: JobDirectory, other: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seep.backends.process.ENDING_SECONDS", 0.05)
+    over = threading.Event()
+
+    def hold(worker: str) -> str:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("seep.runtime.job.this_host", lambda: "another")
+            register(job, worker, other)
+        over.wait(10)
+        return ""
+
+    slots = Scheduler(job, lambda: 1, hold)
+    slots.want(1)
+    until(job.registered, "it to run")
+    (worker,) = slots.workers()
+    slots.release(worker)
+    slots.kill(worker)
+    assert slots.killed == [worker]
+    assert other.poll() is None
+    over.set()
+    slots.close()
+    assert other.poll() is None
+
+
 def test_no_new_session_after_the_end(job: JobDirectory) -> None:
     going = threading.Event()
 
@@ -162,3 +231,55 @@ def test_workers_of_an_earlier_driver_are_ended(job: JobDirectory, other: subpro
     Scheduler(job, lambda: 1, lambda worker: "")
     assert other.wait(5) == -signal.SIGKILL
     assert job.registered() == {}
+
+
+@pytest.fixture
+def elsewhere(job: JobDirectory, other: subprocess.Popen[bytes]) -> Iterator[socket.socket]:
+    """A worker of another host, that lives as long as it listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("seep.runtime.job.this_host", lambda: "another")
+        register(job, "t1", other, listener.getsockname()[1])
+        yield listener
+
+
+def test_an_earlier_worker_elsewhere_is_asked_to_leave(job: JobDirectory, elsewhere: socket.socket) -> None:
+    heard: list[Message] = []
+
+    def live() -> None:
+        voice = job.transport("t1")
+        while not heard:
+            heard.extend(wire.decode(parts) for _, parts in voice.poll(100))
+        voice.close()
+        elsewhere.close()
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    Scheduler(job, lambda: 1, lambda worker: "")
+    thread.join(10)
+    assert heard == [Leave("t1")]
+    assert job.registered() == {}
+
+
+def test_one_that_does_not_leave_is_named(
+    job: JobDirectory, elsewhere: socket.socket, other: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seep.backends.process.LEAVING_SECONDS", 0.3)
+    with pytest.raises(Retry, match=f"worker t1 of an earlier run does not end: process {other.pid} of host"):
+        Scheduler(job, lambda: 1, lambda worker: "")
+    assert other.poll() is None
+
+
+def test_one_elsewhere_is_killed_by_its_own_hand(job: JobDirectory) -> None:
+    heard: list[Message] = []
+
+    def live() -> None:
+        voice = job.transport(beside("t1"))
+        while not heard:
+            heard.extend(wire.decode(parts) for _, parts in voice.poll(100))
+        voice.close()  # as the kernel does it
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    assert kill_elsewhere(job, "t1")
+    thread.join(10)
+    assert heard == [Leave("t1", at_once=True)]

@@ -15,19 +15,29 @@ from typing import Any
 
 import pytest
 
-from seep.runtime import handshake, link, transport
+from seep.runtime import handshake, hosts, link, transport
 from seep.runtime.transport import CONTROL, DATA, Transport
 
 KEY = b"k" * 32
 Open = Callable[..., Transport]
 
 
-@pytest.fixture
-def open_transport(tmp_path: Path) -> Iterator[Open]:
+@pytest.fixture(params=["one host", "several hosts"])
+def open_transport(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
+    """Of several hosts: each process believes that the others are on another one, and meets them by TCP."""
     opened = []
+    several = request.param == "several hosts"
+    find = hosts.Whereabouts.find
+
+    def find_elsewhere(self: hosts.Whereabouts, name: str) -> tuple[str, int] | None:
+        with monkeypatch.context() as patch:
+            patch.setattr(hosts, "this_host", lambda: "another")
+            return find(self, name)
+
+    monkeypatch.setattr(hosts.Whereabouts, "find", find_elsewhere)
 
     def make(name: str, key: bytes = KEY) -> Transport:
-        opened.append(Transport(tmp_path / ("deep" * 30), name, key))
+        opened.append(Transport(tmp_path / ("deep" * 30), name, key, network_address="127.0.0.1" if several else ""))
         return opened[-1]
 
     yield make
@@ -125,6 +135,19 @@ def test_a_stranger_is_refused_before_anything_is_read(open_transport: Open, mon
     assert a.lost() == []
 
 
+def test_a_crowd_of_strangers_keeps_nobody_out(open_transport: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "STRANGERS_MAXIMUM", 4)
+    a, b = open_transport("a"), open_transport("b")
+    with contextlib.ExitStack() as crowd:
+        for _ in range(9):
+            sock = crowd.enter_context(socket.socket(socket.AF_UNIX))
+            sock.connect(a._address("a"))
+        a.poll(0)
+        b.send("a", [b"x"])
+        assert pump(a, b) == [("b", [b"x"])]
+        assert len(a._strangers) <= 4
+
+
 def test_a_replayed_proof_is_useless() -> None:
     said = handshake.hello("b", 0, b"n" * 32)
     proof = handshake.check_answer(KEY, "a", said, handshake.answer(KEY, "a", said, b"1" * 32))
@@ -138,11 +161,86 @@ def test_an_announced_size_is_checked_before_it_is_allocated(open_transport: Ope
     a, b = open_transport("a"), open_transport("b")
     a.send("b", [b"hello"])
     pump(b, a)
-    a._outgoing["b", CONTROL].sock.sendall(link._PREFIX.pack(1, 1 << 50, 0, 0, 0))
+    there, prefix = a._outgoing["b", CONTROL], link._PREFIX.pack(1, 1 << 50, 0, 0, 0)
+    there.sock.sendall(prefix if there._seal is None else there._seal.seal(prefix))
     assert pump(b, a, seconds=0.2) == []
     assert b.lost() == ["a"]
     with pytest.raises(ValueError, match="5 parts"):
         a.send("b", [b""] * 5)
+
+
+class Wire:
+    """A connection between two hosts, with somebody on it who sees and changes everything."""
+
+    def __init__(self) -> None:
+        here, self.from_here = socket.socketpair()
+        there, self.to_there = socket.socketpair()
+        for sock in (here, self.from_here, there, self.to_there):
+            sock.setblocking(False)
+        self.outgoing = link.Outgoing(here, "a", "b", DATA, KEY, b"1" * 32, sealed=True)
+        self.incoming = link.Incoming(there, "b", KEY, b"2" * 32, sealed=True)
+        self.outgoing.write()
+        for _ in range(2):
+            self.to_there.sendall(self.carried())
+            self.incoming.read()
+            with contextlib.suppress(BlockingIOError):
+                self.from_here.sendall(self.to_there.recv(1000))
+                self.outgoing.read()
+
+    def carried(self) -> bytes:
+        """What was sent since the last call."""
+        return self.from_here.recv(1 << 20)
+
+    def send(self, *messages: bytes) -> bytes:
+        for message in messages:
+            self.outgoing.push([message])
+        self.outgoing.write()
+        return self.carried()
+
+    def deliver(self, data: bytes) -> list[list[bytes]]:
+        self.to_there.sendall(data)
+        return self.incoming.read()
+
+    def close(self) -> None:
+        for sock in (self.outgoing.sock, self.incoming.sock, self.from_here, self.to_there):
+            sock.close()
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    wire = Wire()
+    yield wire
+    wire.close()
+
+
+RECORD_BYTES = link._PREFIX.size + 2 * 16 + len(b"secret rows")
+
+
+def test_between_hosts_nothing_is_readable(wire: Wire) -> None:
+    data = wire.send(b"secret rows", b"secret rows")
+    assert len(data) == 2 * RECORD_BYTES
+    assert b"secret" not in data
+    assert data[:RECORD_BYTES] != data[RECORD_BYTES:]
+    assert wire.deliver(data) == [[b"secret rows"], [b"secret rows"]]
+
+
+@pytest.mark.parametrize("at", range(0, RECORD_BYTES, 7))
+def test_between_hosts_a_changed_byte_ends_the_connection(wire: Wire, at: int) -> None:
+    data = bytearray(wire.send(b"secret rows"))
+    data[at] ^= 1
+    with pytest.raises(link.LinkClosedError):
+        wire.deliver(bytes(data))
+
+
+def test_between_hosts_nothing_can_be_repeated_left_out_or_moved(wire: Wire) -> None:
+    first, second = wire.send(b"secret rows"), wire.send(b"other words")
+    with pytest.raises(link.LinkClosedError):
+        wire.deliver(second)
+    again = Wire()
+    assert again.deliver(again.send(b"secret rows")) == [[b"secret rows"]]
+    with pytest.raises(link.LinkClosedError):
+        again.deliver(first)
+    again.close()
 
 
 def test_wake_ends_a_wait(open_transport: Open) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from seep.model.arrow import ArrowBatch
 from seep.model.epoch import Progress
-from seep.model.ids import FOREVER, Generation, KeyRange, PartitionId
+from seep.model.ids import FOREVER, Generation, KeyRange, PartitionId, Place
 from seep.protocol import wire
 from seep.protocol.journal import LIVE, Entry, Journal, Replace
 from seep.protocol.messages import (
@@ -24,6 +24,7 @@ from seep.protocol.messages import (
     Held,
     Hello,
     Holding,
+    Leave,
     Message,
     Plan,
     Refused,
@@ -55,6 +56,9 @@ MESSAGES: list[Message] = [
     Unsubscribe(S, A, "out"),
     Plan(JOURNAL),
     Hello("w1"),
+    Hello("w1", Place("h1", "x1")),
+    Plan(JOURNAL, {"w1": Place("h1", "x1")}),
+    Leave("w1", at_once=True),
     Busy("w1", A, 7, 812.5),
     Busy("w1", None, -1, 0.0),
     Backup(A, G, 3, "w1"),
