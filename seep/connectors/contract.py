@@ -8,9 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
+
+
+class Refused(NamedTuple):
+    """What lay in a split but could not be read as a row."""
+
+    text: str
+    reason: str
+    position: Any = None
+    """Where, if it is known better than by the whole read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +30,7 @@ class Rows:
     position: Any
     """Where the next read goes on: a value of int, str, list, dict."""
     ended: bool
-    refused: tuple[tuple[str, str], ...] = ()
-    """(text, reason) of what lay there but could not be read as a row."""
+    refused: tuple[Refused, ...] = ()
 
 
 class Source(Protocol):
@@ -41,7 +49,8 @@ class Source(Protocol):
 
         A source that knows how far behind it is has a method more: ``behind(split, position, now_ms) -> int | None``,
         the rows after `position` that could be read now (an estimate will do). One whose input never ends by itself
-        has an attribute ``endless = True``.
+        has an attribute ``endless = True``. One that has to look something up first has a method
+        ``prepared() -> Source``, called once where a job starts; what it gives back is kept with the job.
         """
 
 

@@ -7,7 +7,7 @@ records of several partitions, before and after splits and merges, can be put in
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -28,6 +28,11 @@ class OutletPlan:
 
     def __call__(self) -> SinkOutlet:
         return SinkOutlet(self)
+
+    def prepared(self) -> OutletPlan:
+        """As the job keeps it: with what the connector has to look up once."""
+        ready = getattr(self.sink, "prepared", None)
+        return self if ready is None else replace(self, sink=ready())
 
 
 class SinkOutlet:
