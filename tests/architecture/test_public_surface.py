@@ -16,7 +16,8 @@ FACE = {
     "Operator", "ValueState", "ListState", "MapState", "SetState", "CounterState",
     "BatchOperator", "TableState",
     # ends
-    "MemorySource", "GeneratorSource", "FileSource", "KafkaSource", "MemorySink", "FileSink", "ConsoleSink",
+    "MemorySource", "GeneratorSource", "FileSource", "KafkaSource", "MemorySink", "FileSink", "KafkaSink",
+    "ConsoleSink",
     # running
     "run", "start",
     # errors, by what the caller should do

@@ -77,9 +77,9 @@ def library(who: str) -> Any:
     return confluent_kafka
 
 
-def settings_of(servers: str, config: Mapping[str, Any], hears: Callable[[Any], None]) -> dict[str, Any]:
-    """What every client has. The log level leaves out what `hears` is told anyway."""
-    return {"log_level": 2, "reconnect.backoff.max.ms": 1000, **config, "bootstrap.servers": servers, "error_cb": hears}
+def settings_of(servers: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """What every client has. The log level leaves out what `Trouble` is told anyway."""
+    return {"log_level": 2, "reconnect.backoff.max.ms": 1000, **config, "bootstrap.servers": servers}
 
 
 def make(who: str, kind: Any, settings: Mapping[str, Any]) -> Any:

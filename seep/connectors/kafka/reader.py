@@ -41,7 +41,7 @@ _TUNING = {
 
 
 def consumer_settings(servers: str, config: Mapping[str, Any], trouble: Trouble) -> dict[str, Any]:
-    return {**_TUNING, **settings_of(servers, config, trouble.hears), **_SETTINGS}
+    return {**_TUNING, **settings_of(servers, config), **_SETTINGS, "error_cb": trouble.hears}
 
 
 class PartitionReader:
