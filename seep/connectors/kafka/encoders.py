@@ -107,10 +107,9 @@ def _holds_bytes(kind: pa.DataType) -> bool:
 
 
 def _json(rows: pa.RecordBatch) -> list[bytes | None]:
-    """An object for each row, times in ISO 8601; numbers that JSON does not have become null."""
-    if any(pa.types.is_decimal(kind) for kind in rows.schema.types):
-        return [json.dumps(row, default=str, ensure_ascii=False).encode() for row in rows.to_pylist()]
-    frame = pl.from_arrow(rows)
+    """An object for each row, times in ISO 8601, decimals as text; numbers that JSON does not have become null."""
+    exact = [f.with_type(pa.string()) if pa.types.is_decimal(f.type) else f for f in rows.schema]
+    frame = pl.from_arrow(rows.cast(pa.schema(exact)))
     assert isinstance(frame, pl.DataFrame)
     return list(frame.write_ndjson().encode().splitlines())
 
