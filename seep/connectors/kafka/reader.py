@@ -54,6 +54,8 @@ class PartitionReader:
         self._next: int | None = None
         """Where the client goes on; None: nowhere yet."""
         self._unknown_since: float | None = None
+        self.read_ms = 0
+        """When it was last read, as its source is told."""
         self.end = -1
         """Up to here everything was read, and nothing more was there."""
 

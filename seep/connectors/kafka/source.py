@@ -31,6 +31,7 @@ from seep.errors import Misuse
 from seep.model.schema import TIMESTAMP, physical
 
 METADATA = {"_key": pa.binary(), "_partition": pa.int64(), "_offset": pa.int64(), "_timestamp": TIMESTAMP}
+UNREAD_MS = 60_000
 _SHOWN_LETTERS = 10_000
 """Of a message that becomes a dead letter."""
 
@@ -84,6 +85,7 @@ class KafkaSource:
             raise Misuse(f"{self._who}: a column of the schema is named like one of {', '.join(METADATA)}")
         self._bounds: tuple[Bounds, ...] | None = None
         self._readers: dict[int, PartitionReader] = {}
+        self._looked_ms = 0
         self._rows_of_message = 1
 
     def __getstate__(self) -> dict[str, Any]:
@@ -148,6 +150,8 @@ class KafkaSource:
         start, end = self._known()[split]
         at = start if position is None else position
         reader = self._reader(split)
+        reader.read_ms = now_ms
+        self._let_go(now_ms)
         if until is not None:
             return self._rows(reader.between(at, until), until, until == end)
         if end is not None and at >= end:
@@ -171,6 +175,13 @@ class KafkaSource:
         if split not in self._readers:
             self._readers[split] = PartitionReader(self._who, self.servers, self._config, self.topic, split)
         return self._readers[split]
+
+    def _let_go(self, now_ms: int) -> None:
+        """Of partitions that somebody else reads by now."""
+        if now_ms - self._looked_ms > UNREAD_MS:
+            self._looked_ms = now_ms
+            for split in [split for split, reader in self._readers.items() if now_ms - reader.read_ms > UNREAD_MS]:
+                self._readers.pop(split).close()
 
     def _rows(self, messages: list[Any], position: int, ended: bool) -> Rows:
         values = [message.value() for message in messages]
