@@ -67,11 +67,12 @@ class JsonDecoder:
         """All of them as columns, or what the parser says."""
         if not values:
             return pa.RecordBatch.from_pylist([], schema=self.schema)
-        for number, value in enumerate(values):
-            if value[:1] != b"{" and value.lstrip()[:1] != b"{":
-                return f"not a JSON object in row {number}"
         data = b"\n".join(values)
-        if data.count(b"\n") != len(values) - 1:
+        ends = len(values) - 1
+        if data[:1] != b"{" or data.count(b"\n{") != ends or data.count(b"\n") != ends:
+            for number, value in enumerate(values):
+                if value.lstrip()[:1] != b"{":
+                    return f"not a JSON object in row {number}"
             # Line ends inside of an object mean nothing to JSON; to the parser each is the end of a row.
             data = b"\n".join(b" ".join(value.split(b"\n")) for value in values)
         options = pyarrow.json.ReadOptions(use_threads=False, block_size=len(data) + 1)
