@@ -10,7 +10,7 @@ BENCH ?= keyed-window
 DEMO_ON ?= spark
 COMPILE := uv pip compile pyproject.toml --python-version 3.11 --no-header --no-annotate --no-emit-index-url --quiet
 
-.PHONY: help setup java prometheus lint format type arch test sim mutants chaos docs bench demo requirements clean
+.PHONY: help setup java prometheus kafka lint format type arch test sim mutants chaos docs bench demo requirements clean
 
 help:
 	@echo "make demo          a chain of supermarkets, scaled and killed while it sells (DEMO_ON=spark|local)"
@@ -35,6 +35,10 @@ java:
 prometheus:
 	@tools/setup prometheus
 
+# And with a Kafka broker.
+kafka: setup
+	@tools/setup kafka
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -54,6 +58,8 @@ test: setup
 	@tools/setup java || [ "$(CI)" != true ]
 	@tools/setup prometheus || [ "$(CI)" != true ]
 	@tools/setup hosts || [ "$(CI)" != true ]
+	@tools/setup kafka || [ "$(CI)" != true ]
+	@tools/setup redis || [ "$(CI)" != true ]
 	$(MAKE) lint
 	$(MAKE) type
 	$(MAKE) arch
@@ -84,7 +90,7 @@ demo: setup
 requirements:
 	$(COMPILE) --all-extras -o requirements/all.txt
 	$(COMPILE) -c requirements/all.txt -o requirements/core.txt
-	$(COMPILE) -c requirements/all.txt --extra spark --extra ray --extra dev --extra demo -o requirements/dev.txt
+	$(COMPILE) -c requirements/all.txt --extra spark --extra ray --extra kafka --extra avro --extra redis --extra dev --extra demo -o requirements/dev.txt
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis docs/_build build dist

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 
-from seep.connectors.contract import Publish
+from seep.connectors.contract import Committed, Opening, Publish
 from seep.model.arrow import BUCKET
 
 LOG = "arrivals"
@@ -44,11 +44,16 @@ class ArrivalSink:
 
     kind = "arrivals"
 
-    def open(self, name: str) -> Publish:
+    def open(self, opening: Opening) -> Publish:
         self.path.mkdir(parents=True, exist_ok=True)
         return self.publish
 
-    def publish(self, epoch: int, record: pa.RecordBatch | None, ended: bool) -> int:
+    def publish(self, commits: Sequence[Committed]) -> int:
+        for commit in commits:
+            self._note(*commit)
+        return commits[-1].epoch
+
+    def _note(self, epoch: int, record: pa.RecordBatch | None, ended: bool) -> None:
         low = newest = -1
         if record is not None and record.num_rows:
             low = record.column(BUCKET)[0].as_py()
@@ -63,7 +68,6 @@ class ArrivalSink:
             os.write(descriptor, line)
         finally:
             os.close(descriptor)
-        return epoch
 
     def _write(self, target: Path, record: pa.RecordBatch) -> None:
         neighbour = target.with_suffix(f".{os.getpid()}")

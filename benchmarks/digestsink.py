@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +18,7 @@ import polars as pl
 import pyarrow as pa
 
 from benchmarks.digest import Digest, digest
-from seep.connectors.contract import Publish
+from seep.connectors.contract import Committed, Opening, Publish
 from seep.model.arrow import BUCKET
 
 LOG = "arrivals"
@@ -59,7 +59,7 @@ class DigestSink:
 
     kind = "digest"
 
-    def open(self, name: str) -> Publish:
+    def open(self, opening: Opening) -> Publish:
         self.path.mkdir(parents=True, exist_ok=True)
         return _Opened(self).publish
 
@@ -69,7 +69,12 @@ class _Opened:
         self.sink = sink
         self._kept: list[pl.DataFrame] = []
 
-    def publish(self, epoch: int, record: pa.RecordBatch | None, ended: bool) -> int:
+    def publish(self, commits: Sequence[Committed]) -> int:
+        for commit in commits:
+            self._note(*commit)
+        return commits[-1].epoch
+
+    def _note(self, epoch: int, record: pa.RecordBatch | None, ended: bool) -> None:
         low, newest_us, found = -1, -1, Digest()
         if record is not None and record.num_rows:
             low = record.column(BUCKET)[0].as_py()
@@ -88,7 +93,6 @@ class _Opened:
             os.write(descriptor, np.array([line], LINE).tobytes())
         finally:
             os.close(descriptor)
-        return epoch
 
     def _keep(self, record: pa.RecordBatch) -> None:
         frame = pl.from_arrow(record.select(list(self.sink.columns)))

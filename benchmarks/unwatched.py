@@ -30,7 +30,7 @@ class UnwatchedSink(ArrivalSink):
             Timekeeper.look = _keep_nothing  # type: ignore[method-assign]
 
 
-def _serve_nothing(self: Exporter) -> int:
+def _serve_nothing(self: Exporter, address: str = "") -> int:
     return NO_PORT
 
 

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from seep.connectors.files import FileSource as FileSource
     from seep.connectors.filesink import FileSink as FileSink
     from seep.connectors.generator import GeneratorSource as GeneratorSource
+    from seep.connectors.kafka.sink import KafkaSink as KafkaSink
+    from seep.connectors.kafka.source import KafkaSource as KafkaSource
     from seep.connectors.memory import MemorySink as MemorySink
     from seep.connectors.memory import MemorySource as MemorySource
     from seep.errors import Bug as Bug
@@ -68,6 +70,8 @@ _HOMES = {
     "seep.connectors.files": ("FileSource",),
     "seep.connectors.filesink": ("FileSink",),
     "seep.connectors.console": ("ConsoleSink",),
+    "seep.connectors.kafka.sink": ("KafkaSink",),
+    "seep.connectors.kafka.source": ("KafkaSource",),
     "seep.running": ("run", "start"),
     "seep.errors": ("Bug", "DataLoss", "Fenced", "Misuse", "Rebuild", "Retry", "SeepError"),
     "operators.aggregates": (

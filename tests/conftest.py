@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import settings
+
+from benchmarks.servers.kafka import KafkaBroker, fetched
 
 IN_CI = os.environ.get("CI") == "true"
 
@@ -35,3 +37,23 @@ def pytest_make_collect_report(
         report.outcome = "failed"
         report.longrepr = f"{collector.nodeid}: skipped as a whole, and CI=true ({report.longrepr})"
     return report
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """A broker that tests share, each with topics of its own; whoever kills one starts another."""
+    with new_kafka(tmp_path_factory) as broker:
+        yield broker
+
+
+@pytest.fixture
+def mortal_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """A broker of one test, which may do anything to it."""
+    with new_kafka(tmp_path_factory) as broker:
+        yield broker
+
+
+def new_kafka(folders: pytest.TempPathFactory) -> KafkaBroker:
+    if not fetched():
+        pytest.skip("no Kafka: tools/setup kafka")
+    return KafkaBroker(folders.mktemp("kafka") / "broker")

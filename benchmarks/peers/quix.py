@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers import Spec, Unable
-from benchmarks.peers.broker import broker
 from benchmarks.peers.buffers import environment, run
+from benchmarks.servers.kafka import KafkaBroker, ServerError
 
 PACKAGES = ("quixstreams==3.28.1", "pyarrow", "numpy")
 ROWS_PER_SECOND = {"keyed-count": 30_000, "keyed-window": 25_000, "word-count": 2_500}
 """By workload, somewhat more than two processes and their broker take on two cores, so that the clock runs no less
 than asked for."""
+BROKER = {"group.initial.rebalance.delay.ms": "5000"}
+"""The first members of a group wait for each other, so that partitions do not move at once."""
 HOW = (
     "two processes and a Kafka broker, at least once, commit every 5 s, state in RocksDB with changelog topics, rows "
     "as JSON in a topic of two partitions"
@@ -33,9 +35,13 @@ def main(spec: Spec) -> dict[str, Any]:
     python = environment("quix", PACKAGES)
     program = Path(__file__).parent / "quix" / "flow.py"
     how = HOW + (SHUFFLED if spec.workload == "word-count" else KEYED) + (UPDATES if spec.load().keys else "")
-    with broker(Path(spec.home) / "kafka") as served:
-        command = [python, str(program), f"broker={served.address}", f"broker_process={served.process}"]
-        return run(_ending(spec), command, PACKAGES[0].partition("==")[2], how)
+    try:
+        served = KafkaBroker(Path(spec.home) / "kafka", BROKER)
+        with served:
+            command = [python, str(program), f"broker={served.address}", f"broker_process={served.process}"]
+            return run(_ending(spec), command, PACKAGES[0].partition("==")[2], how)
+    except ServerError as error:
+        raise Unable(str(error)) from None
 
 
 def _ending(spec: Spec) -> Spec:

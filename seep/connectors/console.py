@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 
-import pyarrow as pa
-
-from seep.connectors.contract import Publish
+from seep.connectors.contract import Committed, Opening, Publish
 from seep.model.arrow import BUCKET
 
 
@@ -16,12 +15,14 @@ class ConsoleSink:
 
     kind = "console"
 
-    def open(self, name: str) -> Publish:
-        def publish(epoch: int, record: pa.RecordBatch | None, ended: bool) -> int:
-            if record is not None:
+    def open(self, opening: Opening) -> Publish:
+        name = opening.name
+
+        def publish(commits: Sequence[Committed]) -> int:
+            for record in (commit.record for commit in commits if commit.record is not None):
                 rows = record.drop_columns([BUCKET]).to_pylist()
                 sys.stdout.write("".join(f"{name}: {json.dumps(row, default=str)}\n" for row in rows))
                 sys.stdout.flush()
-            return epoch
+            return commits[-1].epoch
 
         return publish

@@ -6,11 +6,20 @@ around it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
+
+
+class Refused(NamedTuple):
+    """What lay in a split but could not be read as a row."""
+
+    text: str
+    reason: str
+    position: Any = None
+    """Where, if it is known better than by the whole read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +30,7 @@ class Rows:
     position: Any
     """Where the next read goes on: a value of int, str, list, dict."""
     ended: bool
-    refused: tuple[tuple[str, str], ...] = ()
-    """(text, reason) of what lay there but could not be read as a row."""
+    refused: tuple[Refused, ...] = ()
 
 
 class Source(Protocol):
@@ -41,20 +49,50 @@ class Source(Protocol):
 
         A source that knows how far behind it is has a method more: ``behind(split, position, now_ms) -> int | None``,
         the rows after `position` that could be read now (an estimate will do). One whose input never ends by itself
-        has an attribute ``endless = True``.
+        has an attribute ``endless = True``. One that has to look something up first has a method
+        ``prepared() -> Source``, called once where a job starts; what it gives back is kept with the job.
         """
 
 
-Publish = Callable[[int, pa.RecordBatch | None, bool], int]
-"""(epoch, rows, ended) -> the epoch up to which the committed log is no longer needed (-1: keep it all)."""
+class Committed(NamedTuple):
+    """An epoch of one partition of a sink, as its committed log has it."""
+
+    epoch: int
+    record: pa.RecordBatch | None
+    """Its rows, with their origin bucket as the last column (`seep.model.arrow.BUCKET`), ascending."""
+    ended: bool
+    """Nothing follows: what is held back must become visible."""
+
+
+Publish = Callable[[Sequence[Committed]], int]
+"""Some epochs in order -> the epoch up to which the committed log is no longer needed (-1: keep it all). Does the I/O.
+Raises OSError for what may work later: it is called again. A `SeepError` stops the flow with its message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a partition of a sink is told before it publishes."""
+
+    name: str
+    """Of the sink."""
+    number: int = 0
+    """Of the partition; never used again for another one."""
+    guarantee: str = "exactly-once"
+    table_keys: tuple[str, ...] | None = None
+    """Of a Table, whose rows are changes: each says which in the column `seep.model.arrow.CHANGE`."""
+    forgotten: bool = False
+    """Epochs with rows were published and have been forgotten, by this partition or one started before it."""
 
 
 class Sink(Protocol):
-    """Where committed rows are made visible. Publishing may happen twice for the same epoch."""
+    """Where committed rows are made visible. Publishing may happen twice for the same epoch.
+
+    A sink that can tell what it cannot write has a method ``check(schema, table_keys) -> None``, called when the flow
+    is built (``table_keys`` is None for a Stream); ``prepared() -> Sink`` is as with sources.
+    """
 
     @property
     def kind(self) -> str: ...
 
-    def open(self, name: str) -> Publish:
-        """Called in the worker, once for each partition of the sink. Rows come with their origin bucket as the last
-        column (`seep.model.arrow.BUCKET`), ascending."""
+    def open(self, opening: Opening) -> Publish:
+        """Called in the worker, once for each partition of the sink. Never blocks."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 import io
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from seep.connectors.contract import Publish
+from seep.connectors.contract import Committed, Opening, Publish
 from seep.errors import Misuse
 from seep.model.arrow import BUCKET
 
@@ -35,8 +36,8 @@ class FileSink:
         self.path = Path(path)
         self.format = format
 
-    def open(self, name: str) -> Publish:
-        return _FilePartition(self.path, name, self.format).publish
+    def open(self, opening: Opening) -> Publish:
+        return _FilePartition(self.path, opening.name, self.format).publish
 
 
 class _FilePartition:
@@ -47,7 +48,12 @@ class _FilePartition:
         self._pending: list[tuple[int, pa.RecordBatch]] = []
         self._done = -1
 
-    def publish(self, epoch: int, record: pa.RecordBatch | None, ended: bool) -> int:
+    def publish(self, commits: Sequence[Committed]) -> int:
+        for commit in commits:
+            self._add(*commit)
+        return self._done
+
+    def _add(self, epoch: int, record: pa.RecordBatch | None, ended: bool) -> None:
         block = epoch // BLOCK_EPOCHS
         if self._pending and self._pending[0][0] // BLOCK_EPOCHS < block:
             self._write()
@@ -58,7 +64,6 @@ class _FilePartition:
             self._done = max(self._done, epoch)
         elif not self._pending:
             self._done = max(self._done, block * BLOCK_EPOCHS - 1)
-        return self._done
 
     def _write(self) -> None:
         if not self._pending:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from seep.connectors.contract import Publish, Rows
+from seep.connectors.contract import Committed, Opening, Publish, Rows
 from seep.errors import Misuse
 from seep.model.schema import infer_schema, normalise, record_of, schema_of
 
@@ -55,10 +55,10 @@ class MemorySink:
 
     kind = "memory"
 
-    def open(self, name: str) -> Publish:
+    def open(self, opening: Opening) -> Publish:
         # The committed log is the result: there is nothing to show elsewhere.
         return _keep
 
 
-def _keep(epoch: int, record: pa.RecordBatch | None, ended: bool) -> int:
+def _keep(commits: Sequence[Committed]) -> int:
     return -1

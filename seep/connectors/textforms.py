@@ -15,14 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
+from seep.connectors.contract import Refused
 from seep.errors import Misuse
 from seep.model.schema import infer_schema, normalise, physical, record_of
 
 
 class Parsed(NamedTuple):
     record: pa.RecordBatch
-    refused: tuple[tuple[str, str], ...] = ()
-    """(text, reason) of each row that could not be read."""
+    refused: tuple[Refused, ...] = ()
 
 
 class TextForm(Protocol):
@@ -117,7 +117,7 @@ class CsvForm:
 
     def _row_by_row(self, names: list[str], data: bytes) -> Parsed:
         good: list[pa.RecordBatch] = [pa.RecordBatch.from_pylist([], schema=self.schema)]
-        bad: list[tuple[str, str]] = []
+        bad: list[Refused] = []
         ends = row_ends(data, quoted=True).tolist()
         for low, high in zip([0, *ends], [*ends, len(data)], strict=True):
             row = data[low:high]
@@ -126,7 +126,7 @@ class CsvForm:
             try:
                 good.append(self._columns(names, row))
             except pa.ArrowInvalid as problem:
-                bad.append((row.decode(errors="replace").rstrip("\r\n"), str(problem)))
+                bad.append(Refused(row.decode(errors="replace").rstrip("\r\n"), str(problem)))
         return Parsed(pa.concat_batches(good), tuple(bad))
 
 
@@ -160,14 +160,14 @@ class JsonForm:
 
     def _row_by_row(self, lines: list[bytes]) -> Parsed:
         rows: list[dict[str, Any]] = []
-        bad: list[tuple[str, str]] = []
+        bad: list[Refused] = []
         for line in lines:
             try:
                 row = self._row(line)
                 record_of([row], self._declared)
                 rows.append(row)
             except (ValueError, TypeError, Misuse) as problem:
-                bad.append((line.decode(errors="replace"), str(problem)))
+                bad.append(Refused(line.decode(errors="replace"), str(problem)))
         return Parsed(record_of(rows, self._declared), tuple(bad))
 
     def _row(self, line: bytes) -> dict[str, Any]:

@@ -15,6 +15,10 @@ from seep.flow.timed import event_time_of, time_settings
 from seep.model.duration import microseconds, positive_microseconds
 from seep.model.settings import Settings
 
+GUARANTEES = ("exactly-once", "at-least-once")
+"""How often an effect outside is there: what is published to Kafka may come twice after a failure, if that is enough.
+State is exact in either case."""
+
 
 class Flow:
     """A declared graph of sources, operators and sinks.
@@ -34,8 +38,8 @@ class Flow:
     ) -> None:
         with at_place("Flow"):
             check_name(name)
-            if guarantee != "exactly-once":
-                raise Misuse(f"guarantee={guarantee!r}; there is 'exactly-once'")
+            if guarantee not in GUARANTEES:
+                raise Misuse(f"guarantee={guarantee!r}; there are {' and '.join(map(repr, GUARANTEES))}")
             self.name = name
             self.epoch_us = positive_microseconds(epoch)
             self.checkpoint_us = positive_microseconds(checkpoint)

@@ -7,7 +7,7 @@ neighbours, a bad duration); what only shows in the whole flow is found here.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from operators.aggregate import Aggregate
 from operators.collected import Distinct, Quantile
@@ -52,6 +52,16 @@ def runnable(flow: Flow) -> Graph:
     for problem in graph_problems(graph):
         raise Misuse(f"{flow.place}: {problem}")
     return graph
+
+
+def prepared(graph: Graph) -> Graph:
+    """The plan with what its sources and sinks look up once, where a job starts: partitions, first offsets, names of
+    their own. A job that is resumed goes on with what was found then."""
+    nodes = {}
+    for name, node in graph.nodes.items():
+        ready = getattr(node.make, "prepared", None)
+        nodes[name] = node if ready is None else replace(node, make=ready())
+    return replace(graph, nodes=nodes)
 
 
 def graph_problems(graph: Graph) -> Iterator[str]:

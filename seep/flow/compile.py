@@ -64,6 +64,7 @@ def compile_flow(flow: Flow) -> Graph:
             ports[vertex],
             groupings[vertex],
             tails_of(names, vertex, ends[vertex], steps),
+            flow.guarantee,
         )
         for vertex in inputs
     }
@@ -131,6 +132,7 @@ def _node(
     ports: tuple[int, ...],
     groupings: tuple[Grouping, ...],
     tails: Tails,
+    guarantee: str,
 ) -> Node:
     replicated = frozenset(port for port, number in enumerate(ports) if vertex.inputs[number].broadcast)
     make: Any
@@ -145,7 +147,7 @@ def _node(
         )
         settings["schema"] = vertex.outputs["out"]
     elif vertex.kind == "sink":
-        make = OutletPlan(name, vertex.make, settings["schema"])
+        make = OutletPlan(name, vertex.make, settings["schema"], guarantee, settings["table_keys"])
     else:
         make = LogicPlan(name, plan.make, ports, tails, plan.combine, plan.reason, groupings, plan.unread, replicated)
     scale = (vertex.start, vertex.minimum, vertex.maximum)

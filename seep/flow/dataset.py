@@ -145,6 +145,9 @@ class Dataset:
     def _end(self, name: str, sink: Sink) -> None:
         if not hasattr(sink, "open"):
             raise Misuse(f"{sink!r} is no sink")
+        check = getattr(sink, "check", None)
+        if check is not None:
+            check(self.wire, self._table_keys())
         settings: dict[str, Any] = {"sink": sink.kind, "schema": self.wire, "table_keys": self._table_keys()}
         inputs = (Input(self.lineage, None, self.wire),)
         vertex = Vertex("sink", "sink", place(), {}, sink, inputs, settings=settings)

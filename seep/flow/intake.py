@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +29,11 @@ class IntakePlan:
 
     def __call__(self) -> SourceIntake:
         return SourceIntake(self)
+
+    def prepared(self) -> IntakePlan:
+        """As the job keeps it: with what the connector has to look up once."""
+        ready = getattr(self.connector, "prepared", None)
+        return self if ready is None else replace(self, connector=ready())
 
 
 class SourceIntake:
@@ -94,11 +99,11 @@ class SourceIntake:
     def _refused(self, found: Rows, split: int, origin: int) -> ArrowBatch:
         count = len(found.refused)
         columns = [
-            [text for text, _ in found.refused],
-            [reason for _, reason in found.refused],
+            [one.text for one in found.refused],
+            [one.reason for one in found.refused],
             [self.plan.name] * count,
             [self.epoch] * count,
-            [f"{split}:{found.position}"] * count,
+            [f"{split}:{found.position if one.position is None else one.position}" for one in found.refused],
         ]
         arrays = [pa.array(column, kind) for column, kind in zip(columns, DEAD_LETTERS.types, strict=True)]
         return ArrowBatch(pa.RecordBatch.from_arrays(arrays, schema=DEAD_LETTERS), constant(origin, count))

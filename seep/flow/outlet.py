@@ -7,15 +7,16 @@ records of several partitions, before and after splits and merges, can be put in
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
 
-from seep.connectors.contract import Sink
+from seep.connectors.contract import Committed, Opening, Publish, Sink
 from seep.model.arrow import BUCKET, CHANGE, DELETE, ArrowBatch
 from seep.model.epoch import Moment
+from seep.model.ids import PartitionId
 
 
 @dataclass(frozen=True)
@@ -25,9 +26,16 @@ class OutletPlan:
     name: str
     sink: Sink
     schema: pa.Schema
+    guarantee: str = "exactly-once"
+    table_keys: tuple[str, ...] | None = None
 
     def __call__(self) -> SinkOutlet:
         return SinkOutlet(self)
+
+    def prepared(self) -> OutletPlan:
+        """As the job keeps it: with what the connector has to look up once."""
+        ready = getattr(self.sink, "prepared", None)
+        return self if ready is None else replace(self, sink=ready())
 
 
 class SinkOutlet:
@@ -35,7 +43,12 @@ class SinkOutlet:
 
     def __init__(self, plan: OutletPlan) -> None:
         self.plan = plan
-        self._publish = plan.sink.open(plan.name)
+        self._opening = Opening(plan.name, guarantee=plan.guarantee, table_keys=plan.table_keys)
+        self._publish: Publish | None = None
+
+    def begin(self, partition: PartitionId, rows: int, record: bytes | None) -> None:
+        forgotten = rows > (0 if record is None else decode(record).num_rows)
+        self._opening = replace(self._opening, number=partition.number, forgotten=forgotten)
 
     def encode(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> bytes | None:
         batches = [batch for _, batch in inputs if batch.rows]
@@ -48,8 +61,11 @@ class SinkOutlet:
             writer.write_batch(record)
         return bytes(target.getvalue().to_pybytes())
 
-    def publish(self, epoch: int, record: bytes | None, ended: bool) -> int:
-        return self._publish(epoch, None if record is None else decode(record), ended)
+    def publish(self, commits: Sequence[tuple[int, bytes | None, bool]]) -> int:
+        if self._publish is None:
+            self._publish = self.plan.sink.open(self._opening)
+        rows = [Committed(epoch, None if data is None else decode(data), ended) for epoch, data, ended in commits]
+        return self._publish(rows)
 
 
 def decode(record: bytes) -> pa.RecordBatch:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from seep.model.batch import Batch, State
 from seep.model.epoch import Moment
-from seep.model.ids import BEGINNING, FOREVER, KeyRange
+from seep.model.ids import BEGINNING, FOREVER, KeyRange, PartitionId
 
 if TYPE_CHECKING:  # the machine and its simulator do without columns
     import pyarrow as pa
@@ -108,9 +108,13 @@ class Outlet(Protocol):
     def encode(self, moment: Moment, inputs: Sequence[tuple[int, Batch]]) -> bytes | None:
         """The record of this epoch (None: no rows). The same bytes at every replay."""
 
-    def publish(self, epoch: int, record: bytes | None, ended: bool) -> int:
-        """Called after the commit, in epoch order, again after a restart for what the log still holds. Does the
-        I/O. Answers the epoch up to which the log is no longer needed (-1: keep it all)."""
+    def begin(self, partition: PartitionId, rows: int, record: bytes | None) -> None:
+        """Called once the log is read: the first record in it, and how many rows were committed up to and with it.
+        A record that has fewer was not the first ever."""
+
+    def publish(self, commits: Sequence[tuple[int, bytes | None, bool]]) -> int:
+        """Some (epoch, record, ended), after their commit, in epoch order, again after a restart for what the log
+        still holds. Does the I/O. Answers the epoch up to which the log is no longer needed (-1: keep it all)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,9 @@ outlets publish idempotently.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from seep.model.epoch import Moment
 from seep.model.ids import BEGINNING, FOREVER
@@ -14,12 +16,14 @@ from seep.partition.contract import Graph, Outlet
 from seep.partition.desk import Call, Desk
 from seep.partition.histogram import Histogram
 from seep.partition.inputs import Inputs
-from seep.protocol.effects import Append, FenceStore, Publish, ReadLog, StoreReply, Truncate
-from seep.protocol.journal import Entry
+from seep.protocol.effects import Append, FenceStore, Publish, Published, ReadLog, StoreReply, Truncate
+from seep.protocol.journal import SEALED, Entry
 from seep.protocol.messages import Accepted, DataMessage, Frame, Refused, Status
 
 COMMIT_BYTES = 8 << 20
 """In one append, about."""
+UNPUBLISHED_BYTES, UNPUBLISHED_EPOCHS = 64 << 20, 4_000
+"""Committed and not yet visible: with more, nothing is taken until the outside has caught up."""
 
 
 class Commit(NamedTuple):
@@ -55,8 +59,10 @@ class SinkPartition:
         """From the cut at the source to the commit here, of epochs with rows."""
         self.forgettable, self.truncated_ms = 0, desk.now_ms
         """What was published when the log was last truncated: the next time it may be forgotten."""
-        self.publishing = 0
-        """Publishes not answered yet: neither the end nor the seal is final before they are."""
+        self.unpublished: deque[int] = deque()
+        """Bytes of each publish not answered yet: neither the end nor the seal is final before they are."""
+        self.held: list[Publish] = []
+        """Of these, what waits for those who had our keys before us."""
         self.closed = False
         self._fence(desk.call)
 
@@ -86,6 +92,7 @@ class SinkPartition:
         if reply.error:
             self._read_log(self.desk.call_again)
             return
+        self._begin_outlet(reply.value)
         for epoch, (rows, record) in reply.value:
             self.committed, self.rows = epoch, rows
             self._publish(epoch, record, ended=False)
@@ -93,6 +100,12 @@ class SinkPartition:
         self.running = True
         self.desk.changed = True
         self.adopt(self.entry)
+
+    def _begin_outlet(self, log: Sequence[tuple[int, Any]]) -> None:
+        """With the first record of our own: a savepoint that was restored has left one from before."""
+        own = (kept for epoch, kept in log if epoch >= self.entry.first)
+        rows, record = next(own, (0, None))
+        self.outlet.begin(self.entry.partition, rows, record)
 
     # --- taking --------------------------------------------------------------------------------------------------
 
@@ -143,7 +156,10 @@ class SinkPartition:
         return commits
 
     def _may_take(self) -> bool:
-        return self.running and not (self.failure or self.inputs.failure or self.fenced)
+        return self.running and not (self.failure or self.inputs.failure or self.fenced or self._is_behind())
+
+    def _is_behind(self) -> bool:
+        return len(self.unpublished) >= UNPUBLISHED_EPOCHS or sum(self.unpublished) >= UNPUBLISHED_BYTES
 
     def _stop(self) -> int:
         """The last epoch to commit: of our life, or of a hand-over (none while its epoch is being agreed on)."""
@@ -182,8 +198,21 @@ class SinkPartition:
             self.advance()
 
     def _publish(self, epoch: int, record: bytes | None, ended: bool) -> None:
-        self.publishing += 1
-        self.desk.effects.append(Publish(self.entry.partition, epoch, record, ended))
+        self.unpublished.append(len(record or b""))
+        self.held.append(Publish(self.entry.partition, epoch, record, ended))
+        self._let_out()
+
+    def _let_out(self) -> None:
+        """A key's rows become visible in their order: not before those of the partitions that had it earlier. They
+        leave the journal when all of theirs is published."""
+        if self.held and not self._is_preceded():
+            self.desk.effects += self.held
+            self.held = []
+
+    def _is_preceded(self) -> bool:
+        mine = self.entry
+        others = (e for e in self.desk.journal.of(mine.partition.operator) if e.partition != mine.partition)
+        return any(e.role == SEALED and e.last < mine.first and e.key_range.overlaps(mine.key_range) for e in others)
 
     def _close(self) -> None:
         """Our life is over: what the outlet still holds back must become visible."""
@@ -191,10 +220,15 @@ class SinkPartition:
             self.closed = True
             self._publish(self.committed, None, ended=True)
 
-    def published(self, upto: int) -> None:
-        self.publishing -= 1
-        final = not self.publishing and (self.ended or self.closed)
-        self.desk.changed = self.desk.changed or final
+    def published(self, answer: Published) -> None:
+        was_behind, upto = self._is_behind(), answer.upto
+        for _ in range(answer.count):
+            self.unpublished.popleft()
+        self.failure = self.failure or answer.failure
+        final = not self.unpublished and (self.ended or self.closed)
+        self.desk.changed = self.desk.changed or final or bool(answer.failure)
+        if was_behind:
+            self.advance()
         if self.desk.now_ms - self.truncated_ms >= self.desk.settings.retry_ms and not self._is_read():
             below, self.forgettable, self.truncated_ms = self.forgettable, max(upto, 0), self.desk.now_ms
             if below:
@@ -211,6 +245,7 @@ class SinkPartition:
         if self.running:
             self.inputs.adopt(entry.last)
             self._close()
+            self._let_out()
             self.advance()
 
     def tick(self) -> None:
@@ -248,8 +283,8 @@ class SinkPartition:
             own_checkpoints=2 if self.committed > self.entry.base_epoch else 0,
             accepted=self.running and self.inputs.accepted,
             begun=(self.committed if replace and replace.at else self.inputs.taken) if resting else -1,
-            drained=self.running and self.closed and not self.publishing,
-            ended=self.running and self.ended and self.appending is None and not self.publishing,
+            drained=self.running and self.closed and not self.unpublished,
+            ended=self.running and self.ended and self.appending is None and not self.unpublished,
             fenced=self.fenced,
             failure=self.failure or self.inputs.failure,
             statistics={"rows_in": self.rows},

@@ -74,7 +74,8 @@ class Worker:
             case Published():
                 partition = self.partitions.get(event.partition)
                 if isinstance(partition, SinkPartition):
-                    partition.published(event.upto)
+                    if event.generation in (None, partition.entry.generation):
+                        partition.published(event)
             case Plan():
                 self._adopt(event)
             case _:

@@ -162,10 +162,15 @@ class ReleaseWorker:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The host's answer to Publish: the sink's log is no longer needed below this epoch."""
+    """The host's answer to some Publishes, in their order: the sink's log is no longer needed below this epoch."""
 
     partition: PartitionId
     upto: int
+    count: int = 1
+    failure: str = ""
+    """It will not work: the flow is to stop with this report."""
+    generation: Generation | None = None
+    """Whose they were, if the host may have others of this partition under way."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from seep.backends.process import end_workers
 from seep.control.requests import FixEpoch, ReleaseEpoch
 from seep.errors import Misuse, Retry, SeepError, error_of
 from seep.flow.build import Flow
-from seep.flow.check import runnable
+from seep.flow.check import prepared, runnable
 from seep.protocol.journal import LIVE, Journal, Replace
 from seep.running.audit import audit_of
 from seep.running.result import Result, collected
@@ -75,14 +75,15 @@ def start(
         saved = _savepoint(restore, path) if restore is not None else None
         if saved is not None:
             saved.check(graph)
+        ready = prepared(graph)
         if (path / "key").exists():
             # Without a controller its workers may still write, until they notice.
             end_workers(JobDirectory(path))
         for part in ("store", "sockets", "workers", "api", "token", LETTERS):
             _remove(path / part)
-        directory = JobDirectory.create(path, graph, flow.settings)
+        directory = JobDirectory.create(path, graph, flow.settings, ready)
         if saved is not None:
-            saved.prepare(graph, directory.store())
+            saved.prepare(ready, directory.store())
     return Job(flow, directory, backend(directory), workers, prometheus)
 
 

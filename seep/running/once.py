@@ -13,7 +13,7 @@ from typing import Any
 
 from seep.errors import Misuse, error_of
 from seep.flow.build import Flow
-from seep.flow.check import runnable
+from seep.flow.check import prepared, runnable
 from seep.running.job import start
 from seep.running.result import Result, collected
 from seep.sim.world import World
@@ -48,6 +48,7 @@ def run(flow: Flow, on: str = "inline", **options: Any) -> Result:
                 " give the source an end (rows=, no follow=), or run it on='local'"
             )
     settings = with_fields(flow.settings, spare_workers=0)
+    graph = prepared(graph)
     world = World(graph, settings, Random(0), INLINE_WORKERS, jitter_ms=0.0)
     if not world.run_until(lambda: world.controller.finished or bool(world.controller.journal.stopping), DAY_MS):
         raise Misuse(f"flow {flow.name!r}: its input has not ended after a day of virtual time; run it on='local'")

@@ -140,6 +140,9 @@ class Savepoint:
         if saved is None:
             raise Misuse(f"the savepoint has no source {partition.operator!r}")
         intake = graph.nodes[partition.operator].make()
+        if len(saved["splits"]) > intake.splits:
+            was, now = len(saved["splits"]), intake.splits
+            raise Misuse(f"source {partition.operator!r} had {was} splits when it was saved and has {now} now")
         lows = [r.low for r in split_buckets(intake.splits)]
         splits = {
             str(split): [known[1], known[1], *known[2:]]

@@ -14,8 +14,10 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from seep.errors import SeepError
 from seep.model.ids import PartitionId
-from seep.partition.contract import Outlet
+from seep.partition.desk import failure_of
+from seep.partition.sink import SinkPartition
 from seep.protocol.effects import (
     DropCheckpoints,
     FindCheckpoint,
@@ -35,12 +37,39 @@ SAVE_THREADS = 1
 FOLD_THREADS = 1
 SAVE_NICENESS = 10
 PUBLISH_RETRY_SECONDS = 0.5
+PUBLISH_BYTES = 8 << 20
+COMPLAIN_MS = 30_000.0
 
 
 def _give_way() -> None:
     """This thread runs when nobody else wants to (only Linux has niceness by thread)."""
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), SAVE_NICENESS)
+
+
+class Lane:
+    """What one partition of a sink has to publish, and the thread that does it."""
+
+    def __init__(self, sink: SinkPartition, is_here: Callable[[], bool]) -> None:
+        self.sink = sink
+        self.is_here = is_here
+        self.waiting: deque[Publish] = deque()
+        self.thread = ThreadPoolExecutor(1, "seep-publish")
+        self._complained_ms = -COMPLAIN_MS
+
+    def take(self) -> list[Publish]:
+        found: list[Publish] = []
+        size = 0
+        while self.waiting and size < PUBLISH_BYTES:
+            found.append(self.waiting.popleft())
+            size += len(found[-1].record or b"")
+        return found
+
+    def complain(self, problem: OSError) -> None:
+        if now_ms() - self._complained_ms > COMPLAIN_MS:
+            self._complained_ms = now_ms()
+            who = self.sink.entry.partition
+            print(f"{who}: cannot publish, trying again: {problem}", file=sys.stderr, flush=True)
 
 
 class Background:
@@ -54,7 +83,7 @@ class Background:
         self._loads = ThreadPoolExecutor(LOAD_THREADS, "seep-load")
         self._saves = ThreadPoolExecutor(SAVE_THREADS, "seep-save", _give_way)
         self._folds = ThreadPoolExecutor(FOLD_THREADS, "seep-fold", _give_way)
-        self._publishing = ThreadPoolExecutor(1, "seep-publish")
+        self._lanes: dict[PartitionId, Lane] = {}
         self._closing = threading.Event()
         self.publish_failures = 0
         self.store_failures = 0
@@ -71,9 +100,17 @@ class Background:
             pool = self._loads
         pool.submit(self._run, lambda: work(effect))
 
-    def publish(self, outlet: Outlet, effect: Publish) -> None:
-        """In the order of the calls, each until it works: a sink's outside may be down for a while."""
-        self._publishing.submit(self._run, lambda: self._publish(outlet, effect))
+    def publish(self, sink: SinkPartition, effect: Publish, is_here: Callable[[], bool]) -> None:
+        """In the order of the calls, until it works, or until the sink's partition is no longer here: its outside may
+        be down for a while. Each has a thread of its own, so that it holds up no other."""
+        who = effect.partition
+        lane = self._lanes.get(who)
+        if lane is None or lane.sink is not sink:
+            if lane is not None:
+                lane.thread.shutdown(wait=False)
+            lane = self._lanes[who] = Lane(sink, is_here)
+        lane.waiting.append(effect)
+        lane.thread.submit(self._run, lambda: self._publish(lane))
 
     def answers(self) -> list[StoreReply | Published]:
         """What has been answered since the last call. Raises what broke."""
@@ -87,8 +124,9 @@ class Background:
     def close(self) -> None:
         """Finish what has begun."""
         self._closing.set()
-        for pool in (self._logs, self._loads, self._saves, self._folds, self._publishing):
-            pool.shutdown(wait=True, cancel_futures=pool in (self._folds, self._publishing))
+        lanes = [lane.thread for lane in self._lanes.values()]
+        for pool in (self._logs, self._loads, self._saves, self._folds, *lanes):
+            pool.shutdown(wait=True, cancel_futures=pool in (self._folds, *lanes))
 
     def _run(self, work: Callable[[], StoreReply | Published | None]) -> None:
         try:
@@ -119,12 +157,22 @@ class Background:
                 self._folds.submit(self._run, lambda: self._store.fold(partition, effect.checkpoint.generation))
         return reply
 
-    def _publish(self, outlet: Outlet, effect: Publish) -> Published | None:
-        while True:
+    def _publish(self, lane: Lane) -> Published | None:
+        """All that waits, together: a sink may have a price for each call."""
+        effects = lane.take()
+        if not effects:
+            return None
+        who, generation = effects[0].partition, lane.sink.entry.generation
+        commits = [(effect.epoch, effect.record, effect.ended) for effect in effects]
+        while lane.is_here():
             try:
-                upto = outlet.publish(effect.epoch, effect.record, effect.ended)
-                return Published(effect.partition, upto)
-            except OSError:
+                upto = lane.sink.outlet.publish(commits)
+                return Published(who, upto, len(effects), generation=generation)
+            except SeepError as error:
+                return Published(who, -1, len(effects), failure_of(who, error), generation)
+            except OSError as problem:
                 self.publish_failures += 1
+                lane.complain(problem)
                 if self._closing.wait(PUBLISH_RETRY_SECONDS):
                     return None
+        return None

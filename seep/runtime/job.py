@@ -43,8 +43,9 @@ class JobDirectory:
         self.key = (self.path / "key").read_bytes()
 
     @classmethod
-    def create(cls, path: Path | str, graph: Graph, settings: Settings) -> JobDirectory:
-        """Make the directory; the key, if there is one, stays."""
+    def create(cls, path: Path | str, graph: Graph, settings: Settings, prepared: Graph | None = None) -> JobDirectory:
+        """Make the directory; the key, if there is one, stays. ``prepared``: what runs, where it holds more than the
+        app says."""
         home = Path(path).absolute()
         files = Files(sync=True)
         for part in (home, home / "store", home / "sockets", home / "workers"):
@@ -54,7 +55,7 @@ class JobDirectory:
             files.replace(home / "key", [secrets.token_bytes(32)])
         (home / "begun").unlink(missing_ok=True)
         job = cls(home)
-        code = cloudpickle.dumps((graph, settings))
+        code = cloudpickle.dumps((prepared or graph, settings))
         files.replace(home / "code", [code])
         plan = {"code": hashlib.sha256(code).hexdigest(), "app": identity_of(graph, settings)}
         files.replace(home / "plan", [encode_value(PLAN, plan, job.key)])

@@ -16,9 +16,11 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from seep.model.ids import CONTROLLER, PartitionId
+from seep.partition.sink import SinkPartition
 from seep.partition.source import SourcePartition
 from seep.partition.worker import Worker
 from seep.protocol import wire
@@ -145,13 +147,16 @@ class WorkerHost:
                     self.transport.send(effect.to, wire.encode(effect.message), wire.lane(effect.message))
                 case Publish():
                     partition = self.machine.partitions.get(effect.partition)
-                    outlet = getattr(partition, "outlet", None)
-                    if outlet is not None:
-                        self.background.publish(outlet, effect)
+                    if isinstance(partition, SinkPartition):
+                        self.background.publish(partition, effect, partial(self._runs, partition))
                 case WantWorkers() | ReleaseWorker():
                     raise TypeError(f"a worker asked for {effect}: only the controller may")
                 case _:
                     self.background.perform(effect)
+
+    def _runs(self, partition: SinkPartition) -> bool:
+        """May be asked from another thread."""
+        return self.machine.partitions.get(partition.entry.partition) is partition
 
     def _look_around(self, at_ms: float) -> None:
         self.time.look(self.machine.partitions.values(), self.machine.busy_ms, at_ms)

@@ -117,8 +117,11 @@ class ColumnOutlet:
         items = self.inner.encode(moment, _light(inputs))
         return None if items is None else bytes(msgpack.packb(items))
 
-    def publish(self, epoch: int, record: bytes | None, ended: bool) -> int:
-        return self.inner.publish(epoch, record, ended)
+    def begin(self, partition: PartitionId, rows: int, record: Any) -> None:
+        self.inner.begin(partition, rows, record)
+
+    def publish(self, commits: Sequence[tuple[int, bytes | None, bool]]) -> int:
+        return self.inner.publish(commits)
 
 
 def _table(entries: Sequence[tuple[int, Any, Any]], full: bool) -> pa.RecordBatch:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seep.model.epoch import Moment
-from seep.model.ids import BUCKETS, FOREVER, GROUP_BUCKETS, KeyRange
+from seep.model.ids import BUCKETS, FOREVER, GROUP_BUCKETS, KeyRange, PartitionId
 from seep.partition.contract import Reading, split_buckets
 
 Row = tuple[int, int, int]
@@ -299,5 +299,9 @@ class LightOutlet:
         items.sort(key=lambda item: item[0])
         return tuple(items) or None
 
-    def publish(self, epoch: int, record: Any, ended: bool) -> int:
+    def begin(self, partition: PartitionId, rows: int, record: Any) -> None:
+        """It shows nothing: what was committed is looked up in its log."""
+
+    def publish(self, commits: Sequence[tuple[int, Any, bool]]) -> int:
+        epoch, _, ended = commits[-1]
         return epoch if ended else max(-1, epoch - 3)

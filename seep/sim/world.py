@@ -223,7 +223,7 @@ class World:
         assert isinstance(node.machine, Worker)
         partition = node.machine.partitions.get(effect.partition)
         if isinstance(partition, SinkPartition):
-            upto = partition.outlet.publish(effect.epoch, effect.record, effect.ended)
+            upto = partition.outlet.publish([(effect.epoch, effect.record, effect.ended)])
             self.published.setdefault(effect.partition, set()).add(effect.epoch)
             self.at(0.1, self._deliver, node, Published(effect.partition, upto))
 

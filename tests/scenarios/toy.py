@@ -15,6 +15,7 @@ import pyarrow as pa
 from seep.model.arrow import BUCKET, KEY, ArrowBatch, ArrowState
 from seep.model.batch import Batch, State
 from seep.model.epoch import Moment
+from seep.model.ids import PartitionId
 from seep.model.settings import Settings
 from seep.partition.contract import Edge, Graph, Node, Reading
 from seep.protocol.effects import ReadLog
@@ -92,7 +93,10 @@ class Out:
         rows = [r for _, b in inputs if isinstance(b, ArrowBatch) for r in b.record.to_pylist()]
         return json.dumps(rows).encode() if rows else None
 
-    def publish(self, epoch: int, record: bytes | None, ended: bool) -> int:
+    def begin(self, partition: PartitionId, rows: int, record: bytes | None) -> None:
+        """It shows nothing."""
+
+    def publish(self, commits: Sequence[tuple[int, bytes | None, bool]]) -> int:
         return -1
 
 

@@ -20,6 +20,7 @@ from benchmarks.rescale import Change, _gaps
 from benchmarks.workload import Workload
 from benchmarks.workloads.windows import Sales
 from seep.cli.main import app
+from seep.connectors.contract import Committed, Opening
 from seep.connectors.generator import SPLITS
 from seep.model.arrow import BUCKET
 
@@ -42,12 +43,12 @@ def sink_rows() -> list[list[Row]]:
 
 
 def judged(path: Path, epochs: list[list[Row]]) -> verdict.Verdict:
-    publish = arrivals.ArrivalSink(path).open("out")
+    publish = arrivals.ArrivalSink(path).open(Opening("out"))
     for epoch, rows in enumerate(epochs, 1):
         columns = np.array(rows, np.int64).T
         names = ("other", "changes", "n", "total", "counted")
         record = pa.record_batch({**dict(zip(names, columns, strict=True)), "newest": columns[0]})
-        publish(epoch, record.append_column(BUCKET, pa.array([0] * len(rows), pa.uint16())), False)
+        publish([Committed(epoch, record.append_column(BUCKET, pa.array([0] * len(rows), pa.uint16())), False)])
     return verdict.judge(LOAD, GIVEN, path, [])
 
 

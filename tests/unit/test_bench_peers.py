@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.peers import PEERS, Spec, Unable, adapter, known_peers
-from benchmarks.peers.broker import _free_ports
 from benchmarks.peers.buffers import write
 from benchmarks.peers.quix import ROWS_PER_SECOND, _ending
 from benchmarks.peers.spark import END_LAP, Laps, Mark, Sink
+from benchmarks.servers.kafka import free_ports
 from benchmarks.workloads import WORKLOADS
 
 LAP = 100
@@ -84,5 +84,5 @@ def test_quix_gets_as_many_rows_as_it_takes_in_the_time_asked_for(tmp_path: Path
     assert (asked.rows, asked.warm_seconds) == (50, 0.0)
 
 
-def test_free_ports_differ() -> None:
-    assert len(set(_free_ports(3))) == 3
+def testfree_ports_differ() -> None:
+    assert len(set(free_ports(3))) == 3

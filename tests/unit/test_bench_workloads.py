@@ -19,6 +19,7 @@ from benchmarks.peers.polars import query as by_polars
 from benchmarks.throughput import plan_of, run
 from benchmarks.workload import Workload
 from benchmarks.workloads import WORKLOADS
+from seep.connectors.contract import Committed, Opening
 
 LAP = 2_000
 SMALL = [(w.keyed(500) if w.keyed is not None else w).with_lap(LAP) for w in WORKLOADS.values()]
@@ -77,11 +78,11 @@ def test_a_digest_sees_every_value_and_no_order() -> None:
 
 
 def test_of_a_table_the_last_row_of_each_key_counts(tmp_path: Path) -> None:
-    publish = DigestSink(tmp_path, ("word", "n"), ("word",)).open("out")
+    publish = DigestSink(tmp_path, ("word", "n"), ("word",)).open(Opening("out"))
     for epoch, (word, n) in enumerate([("a", 1), ("b", 1), ("a", 2)] * 40, 1):
         bucket = pa.array([0], pa.uint16())
-        publish(epoch, pa.record_batch([[word], [n], bucket], names=["word", "n", "__bucket"]), False)
-    publish(200, None, True)
+        publish([Committed(epoch, pa.record_batch([[word], [n], bucket], names=["word", "n", "__bucket"]), False)])
+    publish([Committed(200, None, True)])
     assert digest_of(read_arrivals(tmp_path)) == digest([pa.array(["a", "b"]), pa.array([2, 1])])
 
 

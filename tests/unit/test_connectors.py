@@ -191,7 +191,7 @@ def test_records_are_in_canonical_order_and_the_same_every_time() -> None:
     assert decode(encoded).column("n").to_pylist() == [2, 1, 2, 3, 1, 3]
     assert outlet.encode(Moment(1, 0, 0, 0), inputs) == encoded
     assert outlet.encode(Moment(1, 0, 0, 0), []) is None
-    assert outlet.publish(1, encoded, False) == -1
+    assert outlet.publish([(1, encoded, False)]) == -1
 
 
 def test_results_of_several_partitions_come_in_one_order() -> None:
@@ -222,13 +222,13 @@ def test_files_are_whole_and_written_once(tmp_path: Path, format: str) -> None:
     outlet = plan()
     kept = 0
     for epoch, data in log[: 2 * BLOCK_EPOCHS + 3]:
-        kept = outlet.publish(epoch, data, False)
+        kept = outlet.publish([(epoch, data, False)])
     assert kept == 2 * BLOCK_EPOCHS - 1
     assert numbers() == [n for e in range(1, 2 * BLOCK_EPOCHS) for n in (e, e + 1000)]
     again = plan()
     for epoch, data in log:
         if epoch >= kept:
-            again.publish(epoch, data, epoch == log[-1][0])
+            again.publish([(epoch, data, epoch == log[-1][0])])
     assert numbers() == [n for e in range(1, 3 * BLOCK_EPOCHS) for n in (e, e + 1000)]
     assert not list((tmp_path / "out").glob(".*"))
 
@@ -255,5 +255,5 @@ def test_sources_say_how_far_behind_they_are(tmp_path: Path) -> None:
 
 def test_console(capsys: pytest.CaptureFixture[str]) -> None:
     outlet = OutletPlan("out", seep.ConsoleSink(), SCHEMA)()
-    assert outlet.publish(7, record(1, 2), False) == 7
+    assert outlet.publish([(7, record(1, 2), False)]) == 7
     assert capsys.readouterr().out == 'out: {"n": 1}\nout: {"n": 2}\n'

@@ -17,13 +17,31 @@ from seep.sim.directed import (
     loads,
     outages,
     parts,
+    shown,
     tables,
     zombies,
 )
 from seep.sim.directed.registry import SCENARIOS
 from seep.sim.oracle import Violation
 
-FILES = (calm, links, busy, zombies, gone, lives, bases, copies, outages, emptied, ended, idle, loads, tables, parts)
+FILES = (
+    calm,
+    links,
+    busy,
+    zombies,
+    gone,
+    lives,
+    bases,
+    copies,
+    outages,
+    emptied,
+    ended,
+    idle,
+    loads,
+    tables,
+    parts,
+    shown,
+)
 
 
 def run_scenario(name: str) -> str:

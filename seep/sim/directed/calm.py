@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -315,7 +316,7 @@ def lost_trim_is_said_again() -> None:
 class Collected(LightOutlet):
     """Shows nothing outside: its committed logs are the result, those of partitions that are gone, too."""
 
-    def publish(self, epoch: int, record: Any, ended: bool) -> int:
+    def publish(self, commits: Sequence[tuple[int, Any, bool]]) -> int:
         return -1
 
 

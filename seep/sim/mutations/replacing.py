@@ -182,6 +182,14 @@ REPLACE = (
         "        self.committed = 0",
     ),
     Mutant(
+        "sink-shows-at-once",
+        "a sink shows nothing before those that had its keys have shown all of theirs",
+        SINK,
+        "        if self.held and not self._is_preceded():",
+        "        if self.held:",
+        scenario="split-sink-shows-in-order",
+    ),
+    Mutant(
         "ended-source-replaced",
         "an ended source is not replaced",
         SOURCE,

@@ -1,0 +1,1 @@
+"""Kafka: topics as sources, read again by their offsets, and as sinks, written in transactions."""

@@ -1,0 +1,163 @@
+"""The client library: loaded when it is needed, its settings checked, a topic looked up, what went wrong in one line.
+
+A flow comes from people who may not be trusted with the machine it runs on, so settings by which the client would load
+a library, run a command or call code are refused. So are those that seep's promises rest on.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from seep.errors import Misuse, Retry, SeepError
+
+CONNECT_SECONDS = 20.0
+"""For so long a broker that does not answer is asked again, when a flow starts."""
+APPEAR_SECONDS = 3.0
+"""A topic that was made just now is not known everywhere at once."""
+ASK_SECONDS = 5.0
+REPORT_SECONDS = 30.0
+"""Between two lines about the same trouble."""
+
+LOADS_CODE = (
+    "plugin.library.paths",
+    "ssl.engine.location",
+    "ssl.engine.id",
+    "ssl.providers",
+    "sasl.kerberos.kinit.cmd",
+    "oauth_cb",
+)
+_OURS = (
+    "bootstrap.servers",
+    "metadata.broker.list",
+    "group.id",
+    "isolation.level",
+    "enable.auto.commit",
+    "enable.auto.offset.store",
+    "auto.offset.reset",
+    "enable.partition.eof",
+    "transactional.id",
+    "enable.idempotence",
+    "enable.gapless.guarantee",
+    "acks",
+    "request.required.acks",
+    "max.in.flight",
+    "max.in.flight.requests.per.connection",
+    "allow.auto.create.topics",
+)
+
+
+def check_config(who: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The user's settings of the client, if they are only settings."""
+    for name, value in config.items():
+        if name in LOADS_CODE or name.endswith("_cb") or callable(value):
+            raise Misuse(f"{who}: the setting {name!r} makes the client load or run code; leave it out")
+        if name in _OURS:
+            raise Misuse(f"{who}: the setting {name!r} is seep's own to choose; leave it out")
+        if not isinstance(value, str | int | float | bool):
+            raise Misuse(f"{who}: the setting {name!r} is a {type(value).__name__}; give text, a number or True/False")
+    return dict(config)
+
+
+def check_place(who: str, topic: Any, servers: Any) -> None:
+    if not isinstance(topic, str) or not topic or topic.startswith("^"):
+        raise Misuse(f"{who}: {topic!r} is no topic; give the name of one")
+    if not isinstance(servers, str) or not servers.strip():
+        raise Misuse(f"{who}: servers={servers!r}; give 'host:port', several with commas")
+
+
+def library(who: str) -> Any:
+    """The module confluent_kafka."""
+    try:
+        import confluent_kafka
+    except ImportError as problem:
+        raise Misuse(f"{who} needs the package confluent-kafka: pip install 'seep[kafka]'") from problem
+    return confluent_kafka
+
+
+def settings_of(servers: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """What every client has. The log level leaves out what `Trouble` is told anyway."""
+    return {"log_level": 2, "reconnect.backoff.max.ms": 1000, **config, "bootstrap.servers": servers}
+
+
+def make(who: str, kind: Any, settings: Mapping[str, Any]) -> Any:
+    """A client; a setting that there is not, or a value it cannot have, is refused in one line."""
+    kafka = library(who)
+    try:
+        return kind(dict(settings))
+    except kafka.KafkaException as problem:
+        raise Misuse(f"{who}: {words(problem)}") from problem
+
+
+def words(problem: Any) -> str:
+    """What the client says, in one line and without its ornaments."""
+    error = problem.args[0] if isinstance(problem, Exception) and problem.args else problem
+    text = error.str() if hasattr(error, "str") else str(error)
+    return " ".join(str(text).split())
+
+
+class Trouble:
+    """What a client's own threads report while it works: the latest, printed now and then for who reads the log."""
+
+    def __init__(self, who: str) -> None:
+        self._who = who
+        self._printed_at = -1e9
+        self.latest = ""
+        self.refused = ""
+        """Not to be helped by trying again: the broker does not accept who we say we are."""
+
+    def hears(self, error: Any) -> None:
+        kafka = library(self._who)
+        self.latest = words(error)
+        if error.code() in (kafka.KafkaError._AUTHENTICATION, kafka.KafkaError.SASL_AUTHENTICATION_FAILED):
+            self.refused = self.latest
+        if time.monotonic() - self._printed_at > REPORT_SECONDS:
+            self._printed_at = time.monotonic()
+            print(f"{self._who}: {self.latest}; trying again", file=sys.stderr, flush=True)
+
+
+def partitions_of(who: str, client: Any, topic: str, trouble: Trouble) -> int:
+    """How many partitions a topic has. Asks until the broker answers, or for long enough."""
+    kafka = library(who)
+    began = time.monotonic()
+    while True:
+        try:
+            found = client.list_topics(topic, timeout=ASK_SECONDS).topics[topic]
+        except kafka.KafkaException as problem:
+            _may_ask_again(who, problem, trouble, began)
+            continue
+        if found.error is None:
+            return len(found.partitions)
+        code, waited = found.error.code(), time.monotonic() - began
+        if code == kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise Misuse(f"{who}: no right to read the topic {topic!r}")
+        if code == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART and waited > APPEAR_SECONDS:
+            raise Misuse(f"{who}: there is no topic {topic!r}; make it first")
+        if waited > CONNECT_SECONDS:
+            raise Retry(f"{who}: {words(found.error)}")
+        time.sleep(0.2)
+
+
+def asked(who: str, trouble: Trouble, question: Callable[[], Any]) -> Any:
+    """The broker's answer to something; asked again until it comes, or for long enough."""
+    kafka = library(who)
+    began = time.monotonic()
+    while True:
+        try:
+            return question()
+        except kafka.KafkaException as problem:
+            _may_ask_again(who, problem, trouble, began)
+
+
+def _may_ask_again(who: str, problem: Exception, trouble: Trouble, began: float) -> None:
+    told: SeepError | None = None
+    if trouble.refused:
+        told = Misuse(f"{who}: the broker does not accept these credentials: {trouble.refused}")
+    elif time.monotonic() - began > CONNECT_SECONDS:
+        why = trouble.latest or words(problem)
+        told = Retry(f"{who}: no answer for {CONNECT_SECONDS:.0f} s ({why}); is the broker up?")
+    if told is not None:
+        raise told from problem
+    time.sleep(0.2)

@@ -1,0 +1,127 @@
+"""Rows as messages: (key, value, headers) of each, in the order of the rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.ipc
+
+from seep.errors import Misuse
+from seep.model.arrow import BUCKET, CHANGE, DELETE
+
+FORMATS = ("json", "avro", "arrow", "raw")
+PIECE_BYTES = 512 << 10
+"""Of an Arrow message, about: brokers take no more than 1 MB unless they are told to."""
+Message = tuple[bytes | None, bytes | None, list[tuple[str, bytes]] | None]
+Values = Callable[[pa.RecordBatch], list[bytes | None]]
+
+
+class Encoder:
+    """Makes messages of the rows of a Stream, or of the changes of a Table: there a delete has no value."""
+
+    def __init__(
+        self, who: str, format: str, key: Sequence[str], headers: Mapping[str, str], schema: pa.Schema
+    ) -> None:
+        self._key, self._headers, self._format = tuple(key), dict(headers), format
+        self._values = _values_of(who, format, self._written(schema))
+
+    def _written(self, schema: pa.Schema) -> pa.Schema:
+        """Of raw messages the value is the one column that is neither key nor header."""
+        aside = {*self._key, *self._headers.values()} if self._format == "raw" else set()
+        return pa.schema([field for field in schema if field.name not in aside])
+
+    def messages(self, record: pa.RecordBatch, table: bool) -> Iterator[Message]:
+        rows = record.drop_columns([BUCKET])
+        deleted = None
+        if table:
+            deleted = [change == DELETE for change in rows.column(CHANGE).to_pylist()]
+            rows = rows.drop_columns([CHANGE])
+        if self._format == "arrow" and not self._key:
+            for piece in _pieces(rows):
+                yield None, _stream(piece), None
+            return
+        keys = self._keys(rows)
+        values = self._values(rows.select(self._written(rows.schema).names))
+        headers = self._header_lists(rows)
+        for number, value in enumerate(values):
+            gone = deleted is not None and deleted[number]
+            yield keys[number], None if gone else value, headers[number]
+
+    def _keys(self, rows: pa.RecordBatch) -> list[bytes | None]:
+        if not self._key:
+            return [None] * rows.num_rows
+        columns = [rows.column(name).to_pylist() for name in self._key]
+        if len(columns) == 1:
+            return [_text(value) for value in columns[0]]
+        return [json.dumps(parts, default=str, ensure_ascii=False).encode() for parts in zip(*columns, strict=True)]
+
+    def _header_lists(self, rows: pa.RecordBatch) -> list[list[tuple[str, bytes]] | None]:
+        if not self._headers:
+            return [None] * rows.num_rows
+        columns = {name: rows.column(column).to_pylist() for name, column in self._headers.items()}
+        found: list[list[tuple[str, bytes]] | None] = []
+        for number in range(rows.num_rows):
+            texts = ((name, _text(values[number])) for name, values in columns.items())
+            found.append([(name, text) for name, text in texts if text is not None])
+        return found
+
+
+def _text(value: Any) -> bytes | None:
+    """Text and bytes as they are, anything else as people write it."""
+    if value is None or isinstance(value, bytes):
+        return value
+    return (
+        value if isinstance(value, str) else value.isoformat() if hasattr(value, "isoformat") else str(value)
+    ).encode()
+
+
+def _values_of(who: str, format: str, schema: pa.Schema) -> Values:
+    if format == "json":
+        for field in schema:
+            if _holds_bytes(field.type):
+                raise Misuse(
+                    f"{who}: column {field.name!r}: JSON has no bytes; choose another format, or make text of it"
+                )
+        return _json
+    if format == "avro":
+        from seep.connectors.kafka.avro import Writing
+
+        write = Writing(who, schema)
+        return lambda rows: [write(row) for row in rows.to_pylist()]
+    if format == "arrow":
+        return lambda rows: [_stream(rows.slice(number, 1)) for number in range(rows.num_rows)]
+    if len(schema) != 1 or not (pa.types.is_string(schema[0].type) or pa.types.is_binary(schema[0].type)):
+        names = ", ".join(schema.names) or "none"
+        raise Misuse(f"{who}: format='raw' needs one column of bytes or text besides key and headers; found {names}")
+    return lambda rows: [_text(value) for value in rows.column(0).to_pylist()]
+
+
+def _holds_bytes(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return any(_holds_bytes(part.type) for part in kind)
+    return pa.types.is_binary(kind) or (pa.types.is_list(kind) and _holds_bytes(kind.value_type))
+
+
+def _json(rows: pa.RecordBatch) -> list[bytes | None]:
+    """An object for each row, times in ISO 8601, decimals as text; numbers that JSON does not have become null."""
+    exact = [f.with_type(pa.string()) if pa.types.is_decimal(f.type) else f for f in rows.schema]
+    frame = pl.from_arrow(rows.cast(pa.schema(exact)))
+    assert isinstance(frame, pl.DataFrame)
+    return list(frame.write_ndjson().encode().splitlines())
+
+
+def _stream(rows: pa.RecordBatch) -> bytes:
+    target = pa.BufferOutputStream()
+    with pa.ipc.new_stream(target, rows.schema) as writer:
+        writer.write_batch(rows)
+    return bytes(target.getvalue().to_pybytes())
+
+
+def _pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    step = max(1, rows.num_rows * PIECE_BYTES // max(1, rows.nbytes))
+    for first in range(0, rows.num_rows, step):
+        yield rows.slice(first, step)

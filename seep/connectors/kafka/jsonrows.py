@@ -1,0 +1,112 @@
+"""JSON objects, one a message, parsed many at a time.
+
+Arrow's parser reads them in one go and stops at the first row it cannot read. Mostly it says which: then the rows
+before it and those behind it are parsed apart. So one broken row in a thousand costs about one more look at its
+neighbours, and not a slow path for all. What a row is alone decides whether it is refused, never those beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+from seep.errors import Misuse
+from seep.model.schema import physical
+
+_TOGETHER = 512
+"""Rows that are tried again together when one of many is broken: it limits what a broken one can cost."""
+_ROW = re.compile(r" in row (\d+)$")
+_AS_TEXT = (pa.types.is_date,)
+_NO_JSON = (pa.types.is_duration, pa.types.is_time, pa.types.is_map)
+
+Kept = tuple[pa.RecordBatch, list[int], list[tuple[int, str]]]
+"""Rows, for each the number of its message, and (number, reason) of those that are none."""
+
+
+class JsonDecoder:
+    """Fields that are not in the schema are left out; times are ISO 8601 (no zone: UTC)."""
+
+    def __init__(self, declared: pa.Schema) -> None:
+        for field in declared:
+            if any(is_kind(field.type) for is_kind in _NO_JSON):
+                raise Misuse(f"field {field.name!r}: JSON has no {field.type}; declare a number or text and convert it")
+        self.schema = physical(declared)
+        # Arrow takes dates in JSON for numbers.
+        read = [f.with_type(pa.string()) if any(kind(f.type) for kind in _AS_TEXT) else f for f in self.schema]
+        self._parse = pyarrow.json.ParseOptions(
+            explicit_schema=pa.schema(read), newlines_in_values=False, unexpected_field_behavior="ignore"
+        )
+        self._required = [field.name for field in declared if not field.nullable]
+
+    def decode(self, values: Sequence[bytes]) -> Kept:
+        whole = self._parsed(values)
+        if isinstance(whole, pa.RecordBatch):
+            return self._complete([whole], list(range(len(values))), [])
+        records: list[pa.RecordBatch] = []
+        kept: list[int] = []
+        refused: list[tuple[int, str]] = []
+        # Ranges still to be read, the next one last.
+        left = [(low, min(low + _TOGETHER, len(values))) for low in range(0, len(values), _TOGETHER)][::-1]
+        while left:
+            low, high = left.pop()
+            found = self._parsed(values[low:high])
+            if isinstance(found, pa.RecordBatch):
+                records.append(found)
+                kept += range(low, high)
+            elif high - low == 1:
+                refused.append((low, _reason(found)))
+            else:
+                left += _parts(low, high, found)
+        return self._complete(records, kept, refused)
+
+    def _parsed(self, values: Sequence[bytes]) -> pa.RecordBatch | str:
+        """All of them as columns, or what the parser says."""
+        if not values:
+            return pa.RecordBatch.from_pylist([], schema=self.schema)
+        data = b"\n".join(values)
+        ends = len(values) - 1
+        if data[:1] != b"{" or data.count(b"\n{") != ends or data.count(b"\n") != ends:
+            for number, value in enumerate(values):
+                if value.lstrip()[:1] != b"{":
+                    return f"not a JSON object in row {number}"
+            # Line ends inside of an object mean nothing to JSON; to the parser each is the end of a row.
+            data = b"\n".join(b" ".join(value.split(b"\n")) for value in values)
+        options = pyarrow.json.ReadOptions(use_threads=False, block_size=len(data) + 1)
+        try:
+            table = pyarrow.json.read_json(pa.BufferReader(data), read_options=options, parse_options=self._parse)
+            table.validate(full=True)
+            table = table.cast(self.schema)
+        except pa.ArrowException as problem:
+            return str(problem)
+        if table.num_rows != len(values):
+            return "not one JSON object"
+        return table.combine_chunks().to_batches()[0]
+
+    def _complete(self, records: list[pa.RecordBatch], kept: list[int], refused: list[tuple[int, str]]) -> Kept:
+        record = pa.concat_batches(records) if records else pa.RecordBatch.from_pylist([], schema=self.schema)
+        for name in self._required:
+            there = pc.is_valid(record.column(name))
+            if there.true_count != len(there):
+                flags = there.to_pylist()
+                refused += [(n, f"{name!r} is missing or null") for n, ok in zip(kept, flags, strict=True) if not ok]
+                kept = [n for n, ok in zip(kept, flags, strict=True) if ok]
+                record = record.filter(there)
+        return record, kept, refused
+
+
+def _parts(low: int, high: int, said: str) -> list[tuple[int, int]]:
+    """What to read apart, the first of it last: around the row that is named, or the halves."""
+    named = _ROW.search(said)
+    middle = low + int(named[1]) if named else high
+    if middle >= high:
+        middle = (low + high) // 2
+        return [(middle, high), (low, middle)]
+    return [part for part in ((middle + 1, high), (middle, middle + 1), (low, middle)) if part[0] < part[1]]
+
+
+def _reason(said: str) -> str:
+    return _ROW.sub("", said.removeprefix("JSON parse error: ")).strip()

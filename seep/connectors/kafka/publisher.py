@@ -1,0 +1,179 @@
+"""How epochs get into a topic once: each group of them in a transaction that also says how far it goes.
+
+The mark is the committed offset of a group of our own, named like the transactional id; its "offset" is the last epoch
+that was published. Messages and mark become visible together or not at all. So:
+
+1. A publisher begins with `init_transactions` under the id of its sink partition. That fences whoever had the id before
+   and ends what he left open, so readers of committed messages do not stand still until it times out.
+2. Then it reads the mark. Until it is fenced itself nobody can move the mark, so what it says stays true.
+3. Epochs up to the mark are skipped; the others go out in one transaction, with the new mark.
+4. Whatever fails, also when nobody knows whether the commit went through: the client is dropped, and it starts at 1.
+
+A fenced predecessor that wakes up and begins at 1 itself does no harm: it has nothing but committed epochs to publish,
+and only those above the mark. The rightful one is fenced by that once, and begins at 1 in turn.
+
+Without transactions (at least once) the mark follows the messages: what was written between the two is written again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from seep.connectors.contract import Committed, Opening
+from seep.connectors.kafka.client import Trouble, library, make, words
+from seep.connectors.kafka.encoders import Encoder
+from seep.errors import DataLoss, Misuse
+
+WAIT_SECONDS = 20.0
+"""For one answer of the broker: then everything begins anew."""
+QUEUE_SECONDS = 0.05
+FRESH_SECONDS = 86_400.0
+"""Brokers forget the offsets of a group that is silent for a week: an old mark is written again."""
+_PRODUCER = {
+    "enable.idempotence": True,
+    "linger.ms": 5,
+    "partitioner": "murmur2_random",  # the one of Kafka's own clients: a key lies where they look for it
+    "compression.type": "lz4",
+    "retry.backoff.ms": 10,  # a transaction begun while the marks of the one before are written is refused for a moment
+    "queue.buffering.max.kbytes": 262_144,
+}
+_MARKS = {"enable.auto.commit": False, "isolation.level": "read_committed"}
+
+
+class Publisher:
+    """One partition of a sink. Used by one thread."""
+
+    def __init__(
+        self,
+        who: str,
+        topic: str,
+        settings: Mapping[str, Any],
+        name: str,
+        opening: Opening,
+        make_encoder: Callable[[pa.Schema], Encoder],
+    ) -> None:
+        self._who, self._topic, self._settings, self._name = who, topic, dict(settings), name
+        self._transactional = opening.guarantee == "exactly-once"
+        self._table = opening.table_keys is not None
+        self._forgotten = opening.forgotten
+        self._make_encoder = make_encoder
+        self._encoder: Encoder | None = None
+        self._trouble = Trouble(who)
+        self._producer: Any = None
+        self._marks: Any = None
+        self._mark = -1
+        self._marked_at = 0.0
+        self._failed: Any = None
+        """The first error of a message that was not delivered."""
+
+    def publish(self, commits: Sequence[Committed]) -> int:
+        kafka = library(self._who)
+        try:
+            self._begin()
+            left = [commit for commit in commits if commit.epoch > self._mark]
+            stale = time.monotonic() - self._marked_at > FRESH_SECONDS
+            if any(commit.record is not None or commit.ended for commit in left) or (left and stale):
+                self._write(left)
+        except kafka.KafkaException as problem:
+            self._drop()
+            raise self._judged(problem.args[0]) from problem
+        return commits[-1].epoch
+
+    def _begin(self) -> None:
+        if self._producer is not None:
+            return
+        kafka = library(self._who)
+        settings = {**_PRODUCER, **self._settings, "error_cb": self._trouble.hears}
+        if self._transactional:
+            settings["transactional.id"] = self._name
+        producer = make(self._who, kafka.Producer, settings)
+        if self._transactional:
+            producer.init_transactions(WAIT_SECONDS)
+        if self._marks is None:
+            reading = {**self._settings, **_MARKS, "group.id": self._name, "error_cb": self._trouble.hears}
+            self._marks = make(self._who, kafka.Consumer, reading)
+        found = self._marks.committed([kafka.TopicPartition(self._topic, 0)], WAIT_SECONDS)[0].offset
+        if found < 0 and self._forgotten:
+            raise DataLoss(
+                f"{self._who}: the broker no longer has the mark of {self._name}, which says what was published;"
+                " it forgets those of flows that stand still for longer than offsets.retention.minutes"
+            )
+        self._mark = max(found, -1)
+        self._producer = producer
+
+    def _write(self, commits: Sequence[Committed]) -> None:
+        """All of these and the mark, or nothing that anybody sees."""
+        self._failed = None
+        if self._transactional:
+            self._producer.begin_transaction()
+        for commit in commits:
+            if commit.record is not None:
+                self._send(commit.record)
+        self._flush()
+        self._commit(commits[-1].epoch)
+        self._mark, self._marked_at = commits[-1].epoch, time.monotonic()
+
+    def _commit(self, epoch: int) -> None:
+        mark = [library(self._who).TopicPartition(self._topic, 0, epoch)]
+        if self._transactional:
+            self._producer.send_offsets_to_transaction(mark, self._marks.consumer_group_metadata(), WAIT_SECONDS)
+            self._producer.commit_transaction(WAIT_SECONDS)
+        else:
+            self._marks.commit(offsets=mark, asynchronous=False)
+
+    def _send(self, record: pa.RecordBatch) -> None:
+        if self._encoder is None:
+            self._encoder = self._make_encoder(record.schema)
+        deadline = time.monotonic() + WAIT_SECONDS
+        for key, value, headers in self._encoder.messages(record, self._table):
+            while True:
+                try:
+                    self._producer.produce(self._topic, value, key, headers=headers, on_delivery=self._delivered)
+                    break
+                except BufferError:  # its queue is full: the broker is slower than we are
+                    self._producer.poll(QUEUE_SECONDS)
+                    if time.monotonic() > deadline:
+                        self._drop()
+                        raise ConnectionError(
+                            f"{self._who}: {self._trouble.latest or 'the broker does not take it'}"
+                        ) from None
+            self._producer.poll(0)
+
+    def _flush(self) -> None:
+        """Every message is with the broker, or it is known why not."""
+        left = self._producer.flush(WAIT_SECONDS)
+        if self._failed is not None or left:
+            failed, self._failed = self._failed, None
+            self._drop()
+            if failed is not None:
+                raise self._judged(failed)
+            raise ConnectionError(f"{self._who}: {left} messages not written in {WAIT_SECONDS:.0f} s")
+
+    def _delivered(self, error: Any, _message: Any) -> None:
+        if error is not None and self._failed is None:
+            self._failed = error
+
+    def _judged(self, error: Any) -> Exception:
+        """To be tried again, or not."""
+        kinds = library(self._who).KafkaError
+        never = (
+            kinds.TOPIC_AUTHORIZATION_FAILED,
+            kinds.GROUP_AUTHORIZATION_FAILED,
+            kinds.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            kinds.CLUSTER_AUTHORIZATION_FAILED,
+            kinds.MSG_SIZE_TOO_LARGE,
+            kinds.INVALID_TRANSACTION_TIMEOUT,
+        )
+        if error.code() in never:
+            return Misuse(f"{self._who}: {words(error)}")
+        return ConnectionError(f"{self._who}: {words(error)}")
+
+    def _drop(self) -> None:
+        """The next try begins anew. What is open is ended by its `init_transactions`."""
+        if self._producer is not None:
+            self._producer.purge()
+            self._producer = None

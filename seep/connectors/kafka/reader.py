@@ -1,0 +1,140 @@
+"""One partition of a topic, read by a client of its own.
+
+The client's own threads fetch ahead, so asking it for what has come never waits. One client for each partition and not
+one for all: then each has its own queue, a partition that is not read holds up no other, and going back to an earlier
+offset disturbs nobody.
+
+A position is the offset after the last message taken. Offsets have gaps (the marks of transactions, aborted messages),
+which lie before the next message and so never between a position and the message it was made from.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from seep.connectors.kafka.client import ASK_SECONDS, Trouble, library, make, settings_of
+from seep.errors import DataLoss, Misuse, Retry
+
+AT_MOST = 100_000
+"""Messages in one call."""
+AGAIN_SECONDS = 120.0
+"""For so long an epoch that is read again is waited for: who reads it cannot go on without."""
+GONE_SECONDS = 30.0
+"""A topic that is unknown for so long is not there any more."""
+_SETTINGS = {
+    "group.id": "seep",  # never joined, nothing is committed to it
+    "isolation.level": "read_committed",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+    "allow.auto.create.topics": False,
+}
+_TUNING = {
+    "fetch.wait.max.ms": 50,  # going back to an earlier offset waits for the fetch that is under way
+    "fetch.queue.backoff.ms": 10,
+    "queued.max.messages.kbytes": 32_768,
+    "check.crcs": True,
+}
+
+
+def consumer_settings(servers: str, config: Mapping[str, Any], trouble: Trouble) -> dict[str, Any]:
+    return {**_TUNING, **settings_of(servers, config), **_SETTINGS, "error_cb": trouble.hears}
+
+
+class PartitionReader:
+    def __init__(self, who: str, servers: str, config: Mapping[str, Any], topic: str, partition: int) -> None:
+        self._kafka = library(who)
+        self.who = f"{who}, partition {partition}"
+        self._topic, self._partition = topic, partition
+        self._trouble = Trouble(self.who)
+        self._client = make(who, self._kafka.Consumer, consumer_settings(servers, config, self._trouble))
+        self._next: int | None = None
+        """Where the client goes on; None: nowhere yet."""
+        self._unknown_since: float | None = None
+        self.read_ms = 0
+        """When it was last read, as its source is told."""
+        self.end = -1
+        """Up to here everything was read, and nothing more was there."""
+
+    def take(self, position: int, limit: int) -> list[Any]:
+        """Messages from this offset on, if some are here."""
+        self._go_to(position)
+        return self._received(limit, 0.0)
+
+    def between(self, start: int, until: int) -> list[Any]:
+        """All messages from one offset to before another, waited for."""
+        self._go_to(start)
+        found: list[Any] = []
+        deadline, at = time.monotonic() + AGAIN_SECONDS, start
+        while at < until and self.end < until:
+            messages = self._received(until - at, 0.2)
+            if messages:
+                at = messages[-1].offset() + 1
+                found += messages
+            elif time.monotonic() > deadline:
+                why = self._trouble.latest or "no answer"
+                raise Retry(f"{self.who}: offsets {start} to {until} could not be read again ({why})")
+        if at > until:  # the last of them is gone; what came instead is not lost
+            self._next = None
+        return [message for message in found if message.offset() < until]
+
+    def behind(self, position: int) -> int | None:
+        """Offsets from here to the end of the partition, as of the latest fetch."""
+        if self._next is None:
+            return None
+        high: int = self._client.get_watermark_offsets(self._place(position), cached=True)[1]
+        return max(0, high - position) if high >= 0 else None
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _go_to(self, position: int) -> None:
+        if self._next != position:
+            self._next, self.end = position, -1
+            self._client.assign([self._place(position)])
+
+    def _place(self, offset: int) -> Any:
+        return self._kafka.TopicPartition(self._topic, self._partition, offset)
+
+    def _received(self, limit: int, seconds: float) -> list[Any]:
+        found = []
+        for message in self._client.consume(min(limit, AT_MOST), seconds):
+            if message.error() is None:
+                found.append(message)
+            else:
+                self._judge(message)
+        if found:
+            self._next = found[-1].offset() + 1
+            self._unknown_since = None
+        return found
+
+    def _judge(self, message: Any) -> None:
+        """What the client could not do. It tries again by itself; some things do not get better by that."""
+        kinds, code = self._kafka.KafkaError, message.error().code()
+        if code == kinds._PARTITION_EOF:
+            self.end = message.offset()
+        elif code in (kinds._AUTO_OFFSET_RESET, kinds.OFFSET_OUT_OF_RANGE):
+            raise DataLoss(self._overtaken())
+        elif code in (kinds.TOPIC_AUTHORIZATION_FAILED, kinds.GROUP_AUTHORIZATION_FAILED):
+            raise Misuse(f"{self.who}: {message.error().str()}")
+        elif code in (kinds.UNKNOWN_TOPIC_OR_PART, kinds._UNKNOWN_TOPIC, kinds._UNKNOWN_PARTITION):
+            now = time.monotonic()
+            self._unknown_since = self._unknown_since or now
+            if now - self._unknown_since > GONE_SECONDS:
+                raise DataLoss(f"{self.who}: it is not there any more, and what was not read of it is lost")
+        else:
+            self._trouble.hears(message.error())
+
+    def _overtaken(self) -> str:
+        try:
+            low, high = self._client.get_watermark_offsets(self._place(0), ASK_SECONDS)
+            kept = f"it holds {low} to {high}"
+        except self._kafka.KafkaException as problem:
+            kept = f"what it holds is not known: {problem.args[0].str()}"
+        return (
+            f"{self.who}: offset {self._next} is gone, {kept}; the topic keeps its messages for too short a time,"
+            " or was made anew. Start the flow anew, or from a savepoint that is still covered"
+        )

@@ -1,0 +1,226 @@
+"""A topic as a source: each of its partitions is a split, and an offset is a position.
+
+Where a flow begins and which partitions it reads is decided once, where it is started, and kept with the job: so
+``start="latest"`` means the end as it was then, for every restart, and a partition more does not move the others.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from seep.connectors.contract import Refused, Rows
+from seep.connectors.kafka.client import (
+    ASK_SECONDS,
+    Trouble,
+    asked,
+    check_config,
+    check_place,
+    library,
+    make,
+    partitions_of,
+)
+from seep.connectors.kafka.decoders import Decoded, Decoder, decoder_of
+from seep.connectors.kafka.reader import PartitionReader, consumer_settings
+from seep.errors import Misuse
+from seep.model.schema import TIMESTAMP, physical
+
+METADATA = {"_key": pa.binary(), "_partition": pa.int64(), "_offset": pa.int64(), "_timestamp": TIMESTAMP}
+UNREAD_MS = 60_000
+_SHOWN_LETTERS = 10_000
+"""Of a message that becomes a dead letter."""
+
+
+class Bounds(NamedTuple):
+    """Of a partition: the offset of the first message that is read, and with an end that of the first that is not."""
+
+    start: int
+    end: int | None
+
+
+class KafkaSource:
+    """Messages of a topic, each a row (``format="arrow"``: each some rows).
+
+    ``schema`` is a dataclass or the like. ``format`` is ``"json"``, ``"avro"``, ``"arrow"``, ``"raw"`` (one column,
+    `value`), or a function from the bytes of a message to a row. ``start`` is ``"earliest"``, ``"latest"``, a datetime
+    (messages from then on) or a dict from partition to offset (those it does not name: from the earliest).
+    ``metadata=True`` adds the columns `_key`, `_partition`, `_offset` and `_timestamp`. ``load="to-end"`` ends where
+    the topic ends when the flow starts, so a Table of it is loaded before other sources begin. ``config``: settings of
+    the client.
+
+    >>> KafkaSource("sales", servers="127.0.0.1:9092", schema={"store": str, "amount": float}).schema.names
+    ['store', 'amount']
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        servers: str,
+        schema: Any = None,
+        format: str | Callable[[bytes], Any] = "json",
+        start: str | datetime | Mapping[int, int] = "earliest",
+        metadata: bool = False,
+        load: str | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._who = f"KafkaSource {topic!r}"
+        check_place(self._who, topic, servers)
+        if load not in (None, "to-end"):
+            raise Misuse(f"{self._who}: load={load!r}; give 'to-end', or leave it out")
+        self.topic, self.servers, self.metadata = topic, servers, metadata
+        self.start = _checked_start(self._who, start)
+        self.endless = load is None
+        self._config = check_config(self._who, config or {})
+        self._decoder: Decoder = decoder_of(self._who, format, schema)
+        fields = list(self._decoder.schema)
+        if metadata:
+            fields += [pa.field(name, kind) for name, kind in METADATA.items()]
+        self._schema = physical(pa.schema(fields))
+        if len(set(self._schema.names)) < len(fields):
+            raise Misuse(f"{self._who}: a column of the schema is named like one of {', '.join(METADATA)}")
+        self._bounds: tuple[Bounds, ...] | None = None
+        self._readers: dict[int, PartitionReader] = {}
+        self._looked_ms = 0
+        self._rows_of_message = 1
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_readers": {}}
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    @property
+    def splits(self) -> int:
+        return len(self._known())
+
+    def prepared(self) -> KafkaSource:
+        """The same with its partitions and their bounds looked up."""
+        kafka, trouble = library(self._who), Trouble(self._who)
+        client = make(self._who, kafka.Consumer, consumer_settings(self.servers, self._config, trouble))
+        try:
+            count = partitions_of(self._who, client, self.topic, trouble)
+            places = [kafka.TopicPartition(self.topic, number) for number in range(count)]
+            held = [asked(self._who, trouble, partial(client.get_watermark_offsets, p, ASK_SECONDS)) for p in places]
+            starts = self._starts(held, lambda times: self._at_times(client, trouble, times))
+        finally:
+            client.close()
+        found = copy.copy(self)
+        found._bounds = tuple(Bounds(at, None if self.endless else held[n][1]) for n, at in enumerate(starts))
+        found._readers = {}
+        return found
+
+    def _starts(self, held: list[tuple[int, int]], at_times: Callable[[list[int]], list[int]]) -> list[int]:
+        match self.start:
+            case "earliest":
+                return [low for low, _ in held]
+            case "latest":
+                return [high for _, high in held]
+            case datetime() as moment:
+                found = at_times([round(moment.timestamp() * 1000)] * len(held))
+                return [high if at < 0 else at for at, (_, high) in zip(found, held, strict=True)]
+        assert isinstance(self.start, dict)
+        for partition, offset in self.start.items():
+            if partition >= len(held):
+                raise Misuse(f"{self._who}: start names partition {partition}; the topic has {len(held)}")
+            low, high = held[partition]
+            if not low <= offset <= high:
+                raise Misuse(f"{self._who}: start={offset} of partition {partition}; it holds {low} to {high}")
+        return [self.start.get(number, low) for number, (low, _) in enumerate(held)]
+
+    def _at_times(self, client: Any, trouble: Trouble, times: list[int]) -> list[int]:
+        kafka = library(self._who)
+        places = [kafka.TopicPartition(self.topic, number, at) for number, at in enumerate(times)]
+        found = asked(self._who, trouble, lambda: client.offsets_for_times(places, ASK_SECONDS))
+        return [place.offset for place in found]
+
+    def _known(self) -> tuple[Bounds, ...]:
+        if self._bounds is None:
+            raise Misuse(f"{self._who}: its partitions are looked up when a flow starts; run it in one")
+        return self._bounds
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def read(self, split: int, position: Any, until: Any, limit_rows: int, now_ms: int) -> Rows | None:
+        start, end = self._known()[split]
+        at = start if position is None else position
+        reader = self._reader(split)
+        reader.read_ms = now_ms
+        self._let_go(now_ms)
+        if until is not None:
+            return self._rows(reader.between(at, until), until, until == end)
+        if end is not None and at >= end:
+            return self._rows([], at, True)
+        messages = reader.take(at, max(1, limit_rows // self._rows_of_message))
+        if end is not None:
+            # What ends there may be no message: a transaction's mark, or messages of one that was aborted.
+            passed = bool(messages) and messages[-1].offset() >= end - 1
+            if passed or (not messages and reader.end >= end):
+                return self._rows([message for message in messages if message.offset() < end], end, True)
+        return self._rows(messages, messages[-1].offset() + 1, False) if messages else None
+
+    def behind(self, split: int, position: Any, now_ms: int) -> int | None:
+        """In offsets, which is in messages unless they were written in transactions."""
+        start, end = self._known()[split]
+        at, reader = start if position is None else position, self._readers.get(split)
+        left = None if reader is None else reader.behind(at)
+        return left if end is None or left is None else min(left, end - at)
+
+    def _reader(self, split: int) -> PartitionReader:
+        if split not in self._readers:
+            self._readers[split] = PartitionReader(self._who, self.servers, self._config, self.topic, split)
+        return self._readers[split]
+
+    def _let_go(self, now_ms: int) -> None:
+        """Of partitions that somebody else reads by now."""
+        if now_ms - self._looked_ms > UNREAD_MS:
+            self._looked_ms = now_ms
+            for split in [split for split, reader in self._readers.items() if now_ms - reader.read_ms > UNREAD_MS]:
+                self._readers.pop(split).close()
+
+    def _rows(self, messages: list[Any], position: int, ended: bool) -> Rows:
+        values = [message.value() for message in messages]
+        decoded = self._decoder.decode(values)
+        refused = tuple(
+            Refused(_shown(values[number]), reason, messages[number].offset()) for number, reason in decoded.refused
+        )
+        if messages:
+            self._rows_of_message = max(1, decoded.record.num_rows // len(messages))
+        record = self._with_metadata(decoded, messages) if self.metadata else decoded.record
+        return Rows(record, position, ended, refused)
+
+    def _with_metadata(self, decoded: Decoded, messages: list[Any]) -> pa.RecordBatch:
+        columns = [
+            pa.array([message.key() for message in messages], pa.binary()),
+            pa.array([message.partition() for message in messages], pa.int64()),
+            pa.array([message.offset() for message in messages], pa.int64()),
+            pa.array([_microseconds(message) for message in messages], pa.int64()).cast(TIMESTAMP),
+        ]
+        of_row = pa.array(decoded.messages, pa.int64())
+        arrays = [*decoded.record.columns, *(column.take(of_row) for column in columns)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _microseconds(message: Any) -> int | None:
+    kind, milliseconds = message.timestamp()
+    return milliseconds * 1000 if kind and milliseconds >= 0 else None
+
+
+def _shown(value: bytes | None) -> str:
+    text = "" if value is None else value[: 4 * _SHOWN_LETTERS].decode(errors="replace")
+    return text if len(text) <= _SHOWN_LETTERS else f"{text[:_SHOWN_LETTERS]}..."
+
+
+def _checked_start(who: str, start: Any) -> Any:
+    if start in ("earliest", "latest"):
+        return start
+    if isinstance(start, datetime):
+        return start.replace(tzinfo=UTC) if start.tzinfo is None else start
+    if isinstance(start, Mapping) and all(type(n) is int and n >= 0 for pair in start.items() for n in pair):
+        return dict(start)
+    raise Misuse(f"{who}: start={start!r}; give 'earliest', 'latest', a datetime, or a dict from partition to offset")

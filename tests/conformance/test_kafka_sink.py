@@ -1,0 +1,219 @@
+"""A topic as a sink: whoever dies, wakes up or does not know, readers of committed messages see each epoch once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import seep
+from benchmarks.servers.kafka import KafkaBroker
+from seep.connectors.contract import Committed, Opening, Publish
+from seep.connectors.kafka.publisher import Publisher
+from seep.model.arrow import BUCKET
+from seep.model.schema import physical, schema_of
+from tests.kafka import make_topic, read_all
+
+pytestmark = pytest.mark.server
+_NUMBERS = count()
+
+
+@pytest.fixture
+def topic(kafka: KafkaBroker) -> str:
+    return make_topic(kafka.address, f"sink-{next(_NUMBERS)}")
+
+
+class Lost(Exception):
+    """The process ends here."""
+
+
+class Faulty(Publisher):
+    """Dies before its commit, or after it and before anybody has heard of it, or hears of a failure there."""
+
+    fault = ""
+
+    def _commit(self, epoch: int) -> None:
+        fault, Faulty.fault = Faulty.fault, ""
+        if fault == "before":
+            raise Lost
+        super()._commit(epoch)
+        if fault == "after":
+            raise Lost
+        if fault == "unknown":
+            self._drop()
+            raise ConnectionError("no answer")
+
+
+class FaultySink(seep.KafkaSink):
+    publisher = Faulty
+
+
+def epoch(number: int) -> Committed:
+    """Two rows, or none."""
+    rows = [f"{number}-{row}" for row in range(2 if number % 4 else 0)]
+    columns = {"text": rows, BUCKET: pa.array([0] * len(rows), pa.uint16())}
+    return Committed(number, pa.RecordBatch.from_pydict(columns) if rows else None, False)
+
+
+def texts(numbers: Sequence[int]) -> list[str]:
+    return [text for n in numbers if (r := epoch(n).record) is not None for text in r.column("text").to_pylist()]
+
+
+def written(kafka: KafkaBroker, topic: str) -> list[str]:
+    return [json.loads(message.value())["text"] for message in read_all(kafka.address, topic)]
+
+
+def again(publish: Publish, commits: list[Committed]) -> int:
+    """As the worker does it: what may work later is tried again."""
+    for _ in range(5):
+        try:
+            return publish(commits)
+        except ConnectionError:
+            continue
+    raise AssertionError("it does not get better")
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    groups=st.lists(st.integers(1, 3), min_size=2, max_size=4),
+    faults=st.lists(st.sampled_from(["", "before", "after", "unknown", "zombie"]), min_size=4, max_size=4),
+)
+def test_each_epoch_is_there_once_whatever_fails(kafka: KafkaBroker, groups: list[int], faults: list[str]) -> None:
+    topic = make_topic(kafka.address, f"sink-{next(_NUMBERS)}")
+    sink = FaultySink(topic, servers=kafka.address).prepared()
+    publish, first = sink.open(Opening("out")), 1
+    log: list[Committed] = []
+    for size, fault in zip(groups, faults, strict=False):
+        commits = [epoch(number) for number in range(first, first + size)]
+        first, log = first + size, log + commits
+        zombie = publish
+        Faulty.fault = "" if fault == "zombie" else fault
+        try:
+            assert again(publish, commits) == commits[-1].epoch
+        except Lost:
+            publish = sink.open(Opening("out"))
+            assert again(publish, log) == log[-1].epoch  # all that the log still holds
+        if fault == "zombie":
+            publish = sink.open(Opening("out"))
+            again(publish, log)
+            again(zombie, log)
+            more = [epoch(first)]
+            first, log = first + 1, log + more
+            again(publish, more)
+    Faulty.fault = ""
+    assert written(kafka, topic) == texts(range(1, first))
+
+
+def test_another_run_and_another_partition_have_marks_of_their_own(kafka: KafkaBroker, topic: str) -> None:
+    sink = seep.KafkaSink(topic, servers=kafka.address)
+    for opened in (sink.prepared().open(Opening("out")), sink.prepared().open(Opening("out"))):
+        opened([epoch(1)])
+    run = sink.prepared()
+    for number in range(2):
+        run.open(Opening("out", number))([epoch(2)])
+    assert written(kafka, topic) == texts([1, 1, 2, 2])
+
+
+def test_a_mark_that_is_gone_is_not_guessed(kafka: KafkaBroker, topic: str) -> None:
+    opened = seep.KafkaSink(topic, servers=kafka.address).prepared().open(Opening("out", forgotten=True))
+    with pytest.raises(seep.DataLoss, match="no longer has the mark"):
+        opened([epoch(1)])
+
+
+def test_at_least_once_writes_again_what_it_did_not_mark(kafka: KafkaBroker, topic: str) -> None:
+    sink = FaultySink(topic, servers=kafka.address).prepared()
+    opening = Opening("out", guarantee="at-least-once")
+    sink.open(opening)([epoch(1)])
+    Faulty.fault = "before"
+    with pytest.raises(Lost):
+        sink.open(opening)([epoch(1), epoch(2)])
+    sink.open(opening)([epoch(1), epoch(2)])
+    assert written(kafka, topic) == texts([1, 2, 2])
+
+
+ROWS = [
+    {"k": "a", "n": 1, "x": 1.5, "at": datetime(2024, 1, 2, 3, 4, 5, 6, UTC), "tags": ["x", "y"]},
+    {"k": 'b\n"é', "n": None, "x": -0.0, "at": datetime(1969, 1, 1, tzinfo=UTC), "tags": []},
+]
+SCHEMA = {"k": str, "n": int | None, "x": float, "at": datetime, "tags": list[str]}
+
+
+@pytest.mark.parametrize("format", ["json", "avro", "arrow"])
+@pytest.mark.parametrize("key", [None, "k", ("k", "n")])
+def test_what_is_written_is_read_again(kafka: KafkaBroker, topic: str, format: str, key: Any) -> None:
+    out = seep.Flow("out")
+    sink = seep.KafkaSink(topic, servers=kafka.address, key=key, format=format, headers={"n": "n"})
+    out.source("rows", seep.MemorySource(ROWS, schema=SCHEMA)).sink("topic", sink)
+    seep.run(out)
+    back = seep.Flow("back")
+    schema = physical(schema_of(SCHEMA))  # of what is written any column may be null
+    source = seep.KafkaSource(topic, kafka.address, schema=schema, format=format, load="to-end", metadata=True)
+    back.source("topic", source).collect("rows")
+    found = seep.run(back)["rows"].to_pylist()
+    assert [{name: row[name] for name in SCHEMA} for row in found] == ROWS
+    keys = {None: [None, None], "k": [row["k"].encode() for row in ROWS]}  # type: ignore[union-attr, attr-defined]
+    if key in keys:
+        assert [row["_key"] for row in found] == keys[key]
+    if format != "arrow":
+        assert [message.headers() for message in read_all(kafka.address, topic)] == [[("n", b"1")], None]
+
+
+def test_a_table_is_written_by_key_with_tombstones(kafka: KafkaBroker, topic: str) -> None:
+    flow = seep.Flow("table")
+    rows = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "a", "n": -1}]
+    read = flow.source("rows", seep.MemorySource(rows, per_epoch=1)).key_by("k").table(deleted=pl_negative())
+    read.sink("topic", seep.KafkaSink(topic, servers=kafka.address))
+    seep.run(flow)
+    messages = [(message.key(), message.value()) for message in read_all(kafka.address, topic)]
+    assert messages == [(b"a", b'{"k":"a","n":1}'), (b"b", b'{"k":"b","n":2}'), (b"a", None)]
+
+
+def pl_negative() -> Any:
+    import polars as pl
+
+    return pl.col("n") < 0
+
+
+def test_raw_messages_are_the_one_column_that_is_left(kafka: KafkaBroker, topic: str) -> None:
+    flow = seep.Flow("raw")
+    rows = flow.source("rows", seep.MemorySource([{"k": 7, "value": b"\xff\n"}, {"k": 8, "value": b""}]))
+    rows.sink("topic", seep.KafkaSink(topic, servers=kafka.address, key="k", format="raw"))
+    seep.run(flow)
+    messages = [(message.key(), message.value()) for message in read_all(kafka.address, topic)]
+    assert messages == [(b"7", b"\xff\n"), (b"8", b"")]
+
+
+REFUSED: list[tuple[Callable[[Any], seep.KafkaSink], str]] = [
+    (lambda make: make(key="other"), "unknown column 'other'"),
+    (lambda make: make(headers={"h": "other"}), "unknown column 'other'"),
+    (lambda make: make(format="xml"), "format='xml'"),
+    (lambda make: make(format="raw"), "needs one column"),
+    (lambda make: make(), "JSON has no bytes"),
+    (lambda make: make(config={"transactional.id": "x"}), "seep's own"),
+    (lambda make: make(config={"plugin.library.paths": "x"}), "load or run code"),
+]
+
+
+@pytest.mark.parametrize(("made", "why"), REFUSED)
+def test_what_cannot_be_written_is_refused_where_it_is_declared(made: Any, why: str) -> None:
+    flow = seep.Flow("refused")
+    rows = flow.source("rows", seep.MemorySource([{"k": "a", "value": b"", "price": Decimal(1)}]))
+    with pytest.raises(seep.Misuse, match="KafkaSink 'topic'") as refused:
+        rows.sink("out", made(lambda **options: seep.KafkaSink("topic", servers="127.0.0.1:1", **options)))
+    assert why in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_message_that_no_broker_takes_stops_the_flow_with_a_report(kafka: KafkaBroker, topic: str) -> None:
+    sink = seep.KafkaSink(topic, servers=kafka.address).prepared()
+    large = pa.RecordBatch.from_pydict({"text": ["x" * (2 << 20)], BUCKET: pa.array([0], pa.uint16())})
+    with pytest.raises(seep.Misuse, match=r"KafkaSink 'sink-.*: .*too large"):
+        sink.open(Opening("out"))([Committed(1, large, False)])

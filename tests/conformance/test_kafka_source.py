@@ -1,0 +1,192 @@
+"""A topic as a source: what lies between two offsets is the same whenever it is read."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import seep
+from benchmarks.servers.kafka import KafkaBroker, free_ports
+from seep.connectors.contract import Rows
+from seep.connectors.kafka import client
+from tests.kafka import PATIENCE_SECONDS, make_topic, write, write_in_transactions
+
+pytestmark = pytest.mark.server
+_NUMBERS = count()
+
+
+@pytest.fixture
+def topic(kafka: KafkaBroker) -> str:
+    return make_topic(kafka.address, f"source-{next(_NUMBERS)}", partitions=2)
+
+
+def rows(numbers: Any) -> list[bytes]:
+    return [json.dumps({"n": n, "text": f"row {n}"}).encode() for n in numbers]
+
+
+def source_of(kafka: KafkaBroker, topic: str, **options: Any) -> seep.KafkaSource:
+    schema = {"n": int, "text": str | None}
+    return seep.KafkaSource(topic, **{"servers": kafka.address, "schema": schema, "load": "to-end", **options})
+
+
+def read(source: seep.KafkaSource, split: int, position: Any, limit: int = 1_000) -> Rows:
+    """The next rows, when they have come."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        found = source.read(split, position, None, limit, 0)
+        if found is not None:
+            return found
+        time.sleep(0.01)
+    raise AssertionError("nothing came")
+
+
+def drain(source: seep.KafkaSource, split: int, limits: list[int]) -> list[tuple[Any, Rows]]:
+    """Everything up to the end, as (position before, what was read)."""
+    found: list[tuple[Any, Rows]] = []
+    position = None
+    for turn in range(10_000):
+        piece = read(source, split, position, limits[turn % len(limits)])
+        found.append((position, piece))
+        position = piece.position
+        if piece.ended:
+            return found
+    raise AssertionError("it never ended")
+
+
+def numbers_of(pieces: list[tuple[Any, Rows]]) -> list[int]:
+    return [n for _, piece in pieces for n in piece.record.column("n").to_pylist()]
+
+
+@pytest.fixture(scope="module")
+def gapped(kafka: KafkaBroker) -> seep.KafkaSource:
+    """Transactions, some of them aborted, and broken messages between them; the last thing in it is no message."""
+    topic = make_topic(kafka.address, "gapped")
+    groups = [(n % 3 != 1, rows(range(10 * n, 10 * n + 10)) + [b"broken"] * (n in (0, 4, 8))) for n in range(11)]
+    write_in_transactions(kafka.address, topic, groups)
+    return source_of(kafka, topic).prepared()
+
+
+COMMITTED = [10 * n + i for n in range(11) if n % 3 != 1 for i in range(10)]
+
+
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(limits=st.lists(st.integers(1, 40), min_size=1, max_size=3), data=st.data())
+def test_reading_again_gives_the_same_rows(gapped: seep.KafkaSource, limits: list[int], data: st.DataObject) -> None:
+    pieces = drain(gapped, 0, limits)
+    assert numbers_of(pieces) == COMMITTED
+    assert sum(len(piece.refused) for _, piece in pieces) == 2
+    for before, piece in data.draw(st.permutations(pieces))[:3]:
+        again = gapped.read(0, before, piece.position, 2**62, 0)
+        assert again is not None
+        assert (again.record, again.refused) == (piece.record, piece.refused)
+        assert again.position == piece.position
+    low, high = sorted(data.draw(st.tuples(*[st.integers(0, len(pieces) - 1)] * 2)))
+    longer = gapped.read(0, pieces[low][0], pieces[high][1].position, 2**62, 0)
+    assert longer is not None
+    assert longer.record.column("n").to_pylist() == numbers_of(pieces[low : high + 1])
+
+
+def test_where_a_flow_begins_is_decided_once(kafka: KafkaBroker, topic: str) -> None:
+    write(kafka.address, topic, rows(range(5)), partition=0, timestamp=1_000)
+    write(kafka.address, topic, rows(range(5, 8)), partition=0, timestamp=9_000)
+    write(kafka.address, topic, rows(range(100, 103)), partition=1, timestamp=1_000)
+    starts: list[tuple[Any, list[int], list[int]]] = [
+        ("earliest", [*range(8)], [100, 101, 102]),
+        ("latest", [], []),
+        (datetime.fromtimestamp(5, UTC), [5, 6, 7], []),
+        ({1: 2}, [*range(8)], [102]),
+    ]
+    prepared = [source_of(kafka, topic, start=start).prepared() for start, *_ in starts]
+    write(kafka.address, topic, rows([999]), partition=0)
+    for source, (_, *expected) in zip(prepared, starts, strict=True):
+        assert source.splits == 2
+        assert [numbers_of(drain(source, split, [3])) for split in range(2)] == expected
+    endless = source_of(kafka, topic, start="latest", load=None).prepared()
+    write(kafka.address, topic, rows([1000]), partition=0)
+    assert numbers_of([(None, read(endless, 0, None))]) == [1000]
+    assert endless.behind(0, 8, 0) == 2
+    assert endless.read(1, None, None, 10, 0) is None
+
+
+def test_metadata_and_dead_letters_of_a_flow(kafka: KafkaBroker, topic: str) -> None:
+    write(kafka.address, topic, rows([1]), partition=1, key=b"k", timestamp=7_000)
+    write(kafka.address, topic, [b"broken", *rows([2])], partition=1, timestamp=8_000)
+    flow = seep.Flow("read")
+    found = flow.source("topic", source_of(kafka, topic, metadata=True), time="_timestamp")
+    found.collect("rows")
+    found.errors.collect("errors")
+    result = seep.run(flow)
+    at = [datetime.fromtimestamp(second, UTC) for second in (7, 8)]
+    assert [tuple(row.values()) for row in result["rows"].to_pylist()] == [
+        (1, "row 1", b"k", 1, 0, at[0]),
+        (2, "row 2", None, 1, 2, at[1]),
+    ]
+    (letter,) = result["errors"].to_pylist()
+    assert (letter["row"], letter["error"], letter["position"]) == ("broken", "not a JSON object", "1:1")
+
+
+def test_a_table_is_loaded_to_the_end_before_others_begin(kafka: KafkaBroker, topic: str) -> None:
+    write(kafka.address, topic, rows(range(50)), partition=0)
+    flow = seep.Flow("loaded")
+    names = flow.source("names", source_of(kafka, topic)).key_by("n").table()
+    flow.source("asked", seep.MemorySource([{"n": n} for n in (49, 7)])).key_by("n").join_table(names).collect("found")
+    assert Counter(row["text"] for row in seep.run(flow)["found"].to_pylist()) == Counter(["row 49", "row 7"])
+
+
+def test_retention_that_overtakes_stops_with_a_report(kafka: KafkaBroker, topic: str) -> None:
+    write(kafka.address, topic, rows(range(20)), partition=0)
+    source = source_of(kafka, topic).prepared()
+    position = read(source, 0, None, 5).position
+    admin = AdminClient({"bootstrap.servers": kafka.address})
+    for done in admin.delete_records([TopicPartition(topic, 0, 12)]).values():
+        done.result(PATIENCE_SECONDS)
+    again = source_of(kafka, topic, start={0: 12}).prepared()
+    with pytest.raises(seep.DataLoss, match="partition 0: offset 5 is gone, it holds 12 to 20"):
+        read(again, 0, position)
+    assert numbers_of(drain(source_of(kafka, topic).prepared(), 0, [100])) == [*range(12, 20)]
+
+
+def test_a_broker_that_dies_is_waited_for(mortal_kafka: KafkaBroker) -> None:
+    topic = make_topic(mortal_kafka.address, "waited")
+    write(mortal_kafka.address, topic, rows(range(10)))
+    source = source_of(mortal_kafka, topic, load=None).prepared()
+    assert numbers_of([(None, read(source, 0, None))]) == [*range(10)]
+    mortal_kafka.kill()
+    assert source.read(0, 10, None, 100, 0) is None
+    mortal_kafka.start()
+    write(mortal_kafka.address, topic, rows(range(10, 12)))
+    assert numbers_of([(None, read(source, 0, 10))]) == [10, 11]
+    again = source.read(0, 3, 11, 2**62, 0)
+    assert again is not None
+    assert again.record.column("n").to_pylist() == [*range(3, 11)]
+
+
+def one_line(made: Callable[[], object], kind: type[seep.SeepError], why: str) -> None:
+    with pytest.raises(kind, match=why) as refused:
+        made()
+    assert "\n" not in str(refused.value)
+
+
+def test_what_is_not_there_is_said_in_one_line(kafka: KafkaBroker, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "CONNECT_SECONDS", 2.0)
+    monkeypatch.setattr(client, "APPEAR_SECONDS", 0.2)
+    one_line(source_of(kafka, "nowhere").prepared, seep.Misuse, "there is no topic 'nowhere'")
+    (port,) = free_ports(1)
+    nobody = source_of(kafka, topic, servers=f"127.0.0.1:{port}")
+    one_line(nobody.prepared, seep.Retry, "no answer for 2 s .*; is the broker up")
+    one_line(
+        source_of(kafka, topic, config={"no.such": 1}).prepared, seep.Misuse, 'No such configuration property: "no'
+    )
+    one_line(source_of(kafka, topic, start={7: 0}).prepared, seep.Misuse, "names partition 7; the topic has 2")
+    one_line(source_of(kafka, topic, start={0: 9}).prepared, seep.Misuse, "start=9 of partition 0; it holds 0 to 0")
