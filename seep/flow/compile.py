@@ -147,7 +147,7 @@ def _node(
         )
         settings["schema"] = vertex.outputs["out"]
     elif vertex.kind == "sink":
-        make = OutletPlan(name, vertex.make, settings["schema"], guarantee, settings["table_keys"])
+        make = OutletPlan(name, vertex.make, settings["schema"], guarantee, settings.get("table_keys"))
     else:
         make = LogicPlan(name, plan.make, ports, tails, plan.combine, plan.reason, groupings, plan.unread, replicated)
     scale = (vertex.start, vertex.minimum, vertex.maximum)
