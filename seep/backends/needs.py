@@ -31,6 +31,15 @@ def need_ray(address: str | None) -> None:
         _need_server(f"Ray at {address}", address.removeprefix("ray://"))
 
 
+def need_redis(url: str) -> None:
+    if not re.match(r"(redis|rediss|unix)://", url):
+        raise Misuse(f"store={url!r}; there is redis://HOST:PORT/DATABASE, or nothing: the job's own directory")
+    _need_package("redis", "the client of Redis", "redis")
+    from seep.runtime.stores.redis import check
+
+    check(url)
+
+
 def _need_package(module: str, name: str, extra: str) -> None:
     if find_spec(module) is None:
         raise Misuse(f"{name} is not installed: pip install seep[{extra}]")

@@ -87,14 +87,17 @@ def run(
         bool, typer.Option("--resume", help="go on from the durable state of a job that is gone")
     ] = False,
     prometheus: Prometheus = None,
+    store: Annotated[
+        str | None, typer.Option("--store", metavar="URL", help="a Redis that keeps the state, redis://HOST:PORT/0")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Run a flow until its input ends or it is stopped; Ctrl-C stops it.
 
     Example: seep run app.py --workers 3
     """
-    flow = only(app)
-    _run(flow, on, json, {"workers": workers, "master": master, "resume": resume, "prometheus": prometheus})
+    options = {"workers": workers, "master": master, "resume": resume, "prometheus": prometheus, "store": store}
+    _run(only(app), on, json, options)
 
 
 def restore(

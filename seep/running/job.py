@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +13,13 @@ from typing import Any
 import pyarrow as pa
 
 from seep.backends.local import LocalBackend
-from seep.backends.needs import need_ray, need_spark
+from seep.backends.needs import need_ray, need_redis, need_spark
 from seep.backends.process import end_workers
 from seep.control.requests import FixEpoch, ReleaseEpoch
 from seep.errors import Misuse, Retry, SeepError, error_of
 from seep.flow.build import Flow
 from seep.flow.check import prepared, runnable
+from seep.protocol.effects import ReadJournal
 from seep.protocol.journal import LIVE, Journal, Replace
 from seep.running.audit import audit_of
 from seep.running.result import Result, collected
@@ -34,6 +36,7 @@ from seep.runtime.job import JobDirectory
 from seep.runtime.numbers import Snapshot
 from seep.runtime.readers import PrometheusServer, Scraper
 from seep.runtime.slots import Backend
+from seep.runtime.stores.directory import DirectoryStore
 from seep.runtime.watch import Watch
 from seep.state.checkpoint import Checkpoint
 from seep.state.codec import DamagedError
@@ -51,19 +54,24 @@ def start(
     restore: str | Path | None = None,
     resume: bool = False,
     prometheus: str | None = None,
+    store: str | None = None,
 ) -> Job:
     """Start a flow and give back the handle to it; `restore` names a savepoint to start from.
 
-    `resume` goes on from the durable store of a job whose processes are gone. `prometheus` is the address of a server
-    that scrapes the workers (they are found at ``/targets`` of the job's API); without one the controller does it.
+    `store` is the address of a Redis that keeps checkpoints, logs and journal (``redis://127.0.0.1:6379/0``); without
+    one the job's directory does. `resume` goes on from the durable store of a job whose processes are gone.
+    `prometheus` is the address of a server that scrapes the workers (they are found at ``/targets`` of the job's API);
+    without one the controller does it.
     """
     graph = runnable(flow)
     path = job_path(flow.name)
     if (path / "api").exists() and _answers(path):
         raise Misuse(f"flow {flow.name!r} runs already in {path}; stop it first: seep stop {flow.name}")
     backend = _backend(on, master)
+    if store is not None:
+        need_redis(store)
     if resume:
-        if not (path / "store" / "journal").exists():
+        if not _has_journal(path, store):
             raise Misuse(f"flow {flow.name!r} has nothing to resume in {path}; start it without --resume")
         try:
             directory = JobDirectory.resume(path, graph, flow.settings)
@@ -79,12 +87,44 @@ def start(
         if (path / "key").exists():
             # Without a controller its workers may still write, until they notice.
             end_workers(JobDirectory(path))
-        for part in ("store", "sockets", "workers", "api", "token", LETTERS):
+            _forget(JobDirectory(path))
+        for part in ("store", "elsewhere", "sockets", "workers", "api", "token", LETTERS):
             _remove(path / part)
         directory = JobDirectory.create(path, graph, flow.settings, ready)
+        if store is not None:
+            directory.keep_elsewhere(store)
         if saved is not None:
             saved.prepare(ready, directory.store())
     return Job(flow, directory, backend(directory), workers, prometheus)
+
+
+def _has_journal(path: Path, store: str | None) -> bool:
+    """Is there a job to go on with? It is where it was, whatever is given now."""
+    if not (path / "key").exists():
+        return False
+    directory = JobDirectory(path)
+    kept = directory.elsewhere
+    if store is not None and (kept is None or kept["url"] != store):
+        where = "its directory" if kept is None else kept["url"]
+        raise Misuse(f"the job in {path} keeps its state in {where}, not in {store}; resume it without --store")
+    if kept is not None:
+        need_redis(kept["url"])
+    reply = directory.store().perform(ReadJournal(0))
+    return reply is not None and reply.value is not None
+
+
+def _forget(directory: JobDirectory) -> None:
+    """What an earlier job has left in a server; what cannot be reached stays there, and is in nobody's way."""
+    known = directory.elsewhere
+    if known is None:
+        return
+    try:
+        need_redis(known["url"])
+        kept = directory.store()
+        assert not isinstance(kept, DirectoryStore)
+        kept.forget()
+    except SeepError as problem:
+        print(f"seep: what the job before has kept under {known['prefix']} stays there: {problem}", file=sys.stderr)
 
 
 def _savepoint(restore: str | Path, path: Path) -> Savepoint:

@@ -22,6 +22,7 @@ from seep.partition.contract import Graph, split_buckets
 from seep.protocol.effects import Append, FenceStore, LoadCheckpoints, PutCheckpoint, ReadLog, SwapJournal
 from seep.protocol.journal import Journal
 from seep.running.audit import counters_of, sent_to
+from seep.runtime.stores.base import Store
 from seep.runtime.stores.directory import DirectoryStore
 from seep.runtime.stores.files import Files
 from seep.state.checkpoint import Checkpoint
@@ -95,7 +96,7 @@ class Savepoint:
                     f" {splits}: what was read of the others would be forgotten; give it the files or splits it had"
                 )
 
-    def prepare(self, graph: Graph, store: DirectoryStore) -> Journal:
+    def prepare(self, graph: Graph, store: Store) -> Journal:
         """Fill a new job's store, and give it its first journal."""
         after = int(self.manifest["highest"])
         journal = first_journal(graph, after=after)
@@ -114,7 +115,7 @@ class Savepoint:
         self._put(store, SwapJournal(0, 0, journal))
         return journal
 
-    def _place_sinks(self, graph: Graph, store: DirectoryStore, after: int) -> None:
+    def _place_sinks(self, graph: Graph, store: Store, after: int) -> None:
         """The books go on: what was sent to a sink up to the savepoint counts as committed."""
         saved = [c for name in self.manifest["operators"] if name in graph.nodes for c in self.checkpoints(name)]
         sources = {name: found for name, found in self.manifest["sources"].items() if name in graph.nodes}
@@ -124,7 +125,7 @@ class Savepoint:
                 rows = sent_to(graph, counters, node.name)
                 self._put(store, Append(0, PartitionId(node.name, 0), FIRST, after, (rows, None)))
 
-    def _put(self, store: DirectoryStore, effect: PutCheckpoint | Append | SwapJournal) -> None:
+    def _put(self, store: Store, effect: PutCheckpoint | Append | SwapJournal) -> None:
         if not isinstance(effect, SwapJournal):
             written = effect.checkpoint if isinstance(effect, PutCheckpoint) else effect
             store.perform(FenceStore(0, written.partition, FIRST))
@@ -134,7 +135,7 @@ class Savepoint:
             raise DataLoss(f"savepoint {self.path.name!r} could not be put in place: {reply and reply.value}")
 
     def _place_source(
-        self, graph: Graph, store: DirectoryStore, partition: PartitionId, key_range: KeyRange, after: int
+        self, graph: Graph, store: Store, partition: PartitionId, key_range: KeyRange, after: int
     ) -> None:
         saved = self.manifest["sources"].get(partition.operator)
         if saved is None:

@@ -4,6 +4,7 @@
     code       the graph and its settings, cloudpickled
     plan       sealed by the key: the digest of `code`, and which app it is of (`seep.runtime.identity`)
     store/     checkpoints, logs, journal        sockets/   where processes listen
+    elsewhere  only where the store is a server: its address, and under which prefix the job keeps what it keeps
     workers/   WORKER.json (host, process id, metrics port), WORKER.log
     meeting    only where workers may be on several hosts: the controller's address
 
@@ -20,7 +21,7 @@ import secrets
 import socket
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
@@ -33,6 +34,9 @@ from seep.runtime.stores.directory import DirectoryStore
 from seep.runtime.stores.files import Files, escape, read_or_none
 from seep.runtime.transport import Transport
 from seep.state.codec import PLAN, DamagedError, decode_value, encode_value
+
+if TYPE_CHECKING:  # its package is there only where somebody wants it
+    from seep.runtime.stores.redis import RedisStore
 
 
 class JobDirectory:
@@ -100,8 +104,24 @@ class JobDirectory:
     def begin(self) -> None:
         (self.path / "begun").touch()
 
-    def store(self) -> DirectoryStore:
-        return DirectoryStore(self.path / "store", self.key)
+    def store(self) -> DirectoryStore | RedisStore:
+        known = self.elsewhere
+        if known is None:
+            return DirectoryStore(self.path / "store", self.key)
+        from seep.runtime.stores.redis import RedisStore
+
+        return RedisStore(known["url"], known["prefix"], self.key)
+
+    @property
+    def elsewhere(self) -> dict[str, str] | None:
+        """The server that keeps what the job keeps; None: this directory does."""
+        data = read_or_none(self.path / "elsewhere")
+        return None if data is None else json.loads(data)
+
+    def keep_elsewhere(self, url: str) -> None:
+        """In a server; nothing that an earlier job has left there is met."""
+        known = {"url": url, "prefix": f"seep:{self.path.name}:{secrets.token_hex(8)}:"}
+        Files(sync=True).replace(self.path / "elsewhere", [json.dumps(known).encode()])
 
     # --- where ---------------------------------------------------------------------------------------------------
 
