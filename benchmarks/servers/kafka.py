@@ -68,7 +68,8 @@ class KafkaBroker:
         self._properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         tool = [*JAVA, "-cp", self._jars, "kafka.tools.StorageTool", "format", "--standalone"]
-        _output([*tool, "-t", cluster, "-c", str(self._properties)], home)
+        # One in 64 begins with a dash, which a separate argument must not.
+        _output([*tool, f"--cluster-id={cluster}", "-c", str(self._properties)], home)
 
     def __enter__(self) -> KafkaBroker:
         self.start()

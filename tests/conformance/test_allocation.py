@@ -38,6 +38,7 @@ DEFAULTS = {
 
 pytestmark = [
     pytest.mark.server,
+    pytest.mark.slow,  # a minute, for what is Spark's own doing mostly
     pytest.mark.skipif(not JAVA, reason="no Java"),
     pytest.mark.timeout(240),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # pyspark leaves sockets to the collector

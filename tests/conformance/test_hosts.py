@@ -141,6 +141,7 @@ def test_a_host_is_cut_off(place: RealPlace, hosts: Hosts) -> None:
     assert_chained(place.given(), place.rows_maximum)
 
 
+@pytest.mark.slow
 def test_a_host_without_numba_joins_and_is_left_out(
     place: RealPlace, hosts: Hosts, cluster: SparkCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
