@@ -168,6 +168,7 @@ def test_it_ends_exact(place: RealPlace) -> None:
     assert place.job.directory.registered() == {}
 
 
+@pytest.mark.slow
 def test_a_flow_is_refused_where_a_host_does_not_reach_its_directory(
     cluster: SparkCluster, hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ from benchmarks.peers.flinkchanges import ROW, judge
 from benchmarks.recovery import DRIVER, EXECUTOR, WORKER, Kill, figures, plan
 from benchmarks.recovery import run as recovery
 from benchmarks.silence import Change, around
+from seep.connectors.contract import Committed, Opening
 from seep.connectors.generator import SPLITS
 from seep.errors import Misuse
 from seep.model.arrow import BUCKET
@@ -105,10 +106,11 @@ def test_rows_of_another_engine_are_judged_one_by_one() -> None:
 
 
 def counted(path: Path, *epochs: dict[str, int]) -> None:
-    publish = ArrivalSink(path).open("out")
+    publish = ArrivalSink(path).open(Opening("out"))
     for epoch, counts in enumerate(epochs, 1):
         record = pa.record_batch([pa.array(list(counts)), pa.array(list(counts.values()))], schema=words.COUNTED)
-        publish(epoch, record.append_column(BUCKET, pa.array([0] * len(counts), pa.uint16())), False)
+        rows = record.append_column(BUCKET, pa.array([0] * len(counts), pa.uint16()))
+        publish([Committed(epoch, rows, False)])
 
 
 def test_words_are_counted_again(tmp_path: Path) -> None:
@@ -139,7 +141,7 @@ def test_the_word_count_counts_words(tmp_path: Path) -> None:
 def test_a_sleepers_last_row_is_missed(tmp_path: Path) -> None:
     publish = ArrivalSink(tmp_path).open("out")
     record = sleepers.numbers(0, 9)
-    publish(1, record.append_column(BUCKET, pa.array([0] * 9, pa.uint16())), False)
+    publish([Committed(1, record.append_column(BUCKET, pa.array([0] * 9, pa.uint16())), False)])
     assert sleepers.verdict(tmp_path, {0: 9})["lost"] == 0
     assert sleepers.verdict(tmp_path, {0: 10})["lost"] == 1
 
