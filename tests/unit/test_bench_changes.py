@@ -139,7 +139,7 @@ def test_the_word_count_counts_words(tmp_path: Path) -> None:
 
 
 def test_a_sleepers_last_row_is_missed(tmp_path: Path) -> None:
-    publish = ArrivalSink(tmp_path).open("out")
+    publish = ArrivalSink(tmp_path).open(Opening("out"))
     record = sleepers.numbers(0, 9)
     publish([Committed(1, record.append_column(BUCKET, pa.array([0] * 9, pa.uint16())), False)])
     assert sleepers.verdict(tmp_path, {0: 9})["lost"] == 0
