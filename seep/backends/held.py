@@ -162,8 +162,8 @@ class HeldSlots(ABC):
                 self._judge(worker, why)
             self._look()
         finally:
-            self._job.unregister(worker)
-            with self._lock:
+            with self._lock:  # with its card goes the slot: nobody sees one without the other
+                self._job.unregister(worker)
                 del self._slots[worker]
                 self._ended.append(worker)
 
