@@ -463,6 +463,7 @@ def appended(store: Store) -> list[int]:
     return [epoch for epoch in range(60) if not ask(store, Append(1, PART, OLD, epoch, 0)).error]
 
 
+@pytest.mark.server
 class TestRedis(Contract):
     @pytest.fixture
     def store(self, server: RedisServer) -> RedisStore:

@@ -18,6 +18,8 @@ from tests.servers import RedisServer
 
 ROWS = 40_000
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture
 def redis(tmp_path: Path) -> Iterator[RedisServer]:
