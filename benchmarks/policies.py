@@ -22,6 +22,7 @@ from benchmarks.words import COUNT, SPLIT, WORDS, flow_of, verdict
 from seep.control.governor import Decision, Guards
 from seep.control.policies import UTILISATION
 from seep.running import Job
+from seep.runtime.watch import EVERY_SECONDS, WINDOW_SECONDS
 from seep.sim.loads import Plan, simulate
 from seep.sim.traces import trace_of
 
@@ -172,7 +173,9 @@ def _one(policy: str, start: Start, rate: float, right: dict[str, int], home: Pa
     path = home / f"arrivals-{name}"
     flow = flow_of(name, rate, STAGES, dict(zip(STAGES, start, strict=True)), policy, path)
     job = seep.start(flow, workers=sum(start) + 2)
-    job.watch.governor.guards = Guards(shrink_seconds=HOLD_SECONDS, turn_seconds=HOLD_SECONDS, settle_seconds=6.0)
+    job.watch.governor.guards = Guards(
+        shrink_seconds=HOLD_SECONDS, turn_seconds=HOLD_SECONDS, settle_seconds=WINDOW_SECONDS + EVERY_SECONDS
+    )
     try:
         _rest(job, PATIENCE[policy])
         made = [decision for decision in job.watch.decisions() if decision.changes]

@@ -203,7 +203,8 @@ class Governor:
         if after > now:
             held = self._held_growing(name, one, seen, journal)
         elif after < now:
-            after = max(self._largest(name), now - int(now * self.guards.shrink_most))
+            # The largest wish may be one for more that was held back: who wants fewer now does not get more by it.
+            after = min(now, max(self._largest(name), now - int(now * self.guards.shrink_most)))
             held = self._held_shrinking(name, one, seen, journal, after) if after < now else ""
         decision = Decision(seen.at, name, now, after, why, held, told)
         if decision.changes:

@@ -18,7 +18,7 @@ from seep.runtime.controller import ControllerHost
 from seep.runtime.readers import Reader, Unreadable
 
 EVERY_SECONDS = 1.0
-WINDOW_SECONDS = 5.0
+WINDOW_SECONDS = 4.0
 FRESH_SECONDS = 3.0
 MEMORY_SHARE = 0.25
 """Of this machine's memory, in the state of one partition: while it is replaced, others hold as much again."""

@@ -35,7 +35,7 @@ from seep.sim.traces import Trace
 
 STEPS = 10
 """In a second."""
-WINDOW_SECONDS, FRESH_SECONDS = 5.0, 3.0
+WINDOW_SECONDS, FRESH_SECONDS = 4.0, 3.0
 QUEUE_SECONDS = 0.25
 """What waits between two operators, at most: so many seconds of one partition's work."""
 AHEAD_SECONDS = 60

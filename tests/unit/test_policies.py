@@ -215,6 +215,15 @@ def test_shrinking_waits_a_minute_and_takes_the_largest_wish() -> None:
     assert made[-1].after == 5, "at most half at once"
 
 
+def test_a_wish_for_fewer_is_never_answered_with_more() -> None:
+    """A wish for more was held back, and is the largest of the minute when one for fewer comes."""
+    governor = governed(4, 6, 3, guards=Guards(shrink_seconds=10.0))
+    assert one(governor.look(flowing(1_000, 1_000, 5, at=10.0), journal(work=5))).held.startswith("waiting")
+    moving = Replace(1, "work", (PartitionId("work", 0),), (), handover=False)
+    assert one(governor.look(flowing(1_000, 1_000, 5, at=12.0), journal((moving,), work=5))).held.startswith("moving")
+    assert not one(governor.look(flowing(1_000, 1_000, 5, at=21.0), journal(work=5))).changes
+
+
 def test_nothing_shrinks_while_rows_pile_up() -> None:
     governor = governed(1)
     looks = [flowing(1_000, 1_000, 4, at=float(at), lag_seconds=9.0) for at in range(62)]
