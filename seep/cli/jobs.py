@@ -40,7 +40,7 @@ def explain(
     operator: Annotated[str | None, typer.Argument(help="only this operator")] = None,
     json: Json = False,
 ) -> None:
-    """What the controller decided and why, with the numbers it saw; who is slow.
+    """Who is slow, whom the watermark waits for, and what the controller decided and why, with the numbers it saw.
 
     Example: seep explain sales store-minute
     """
@@ -153,7 +153,7 @@ def _facts(answer: dict[str, Any]) -> list[str]:
 
 
 def _explained_lines(answer: dict[str, Any]) -> list[str]:
-    lines = [f"{answer['flow']}  {answer['outcome']}"]
+    lines = [f"{answer['flow']}  {answer['outcome']}", *map(_progress_line, answer["progress"])]
     lines += [f"  {name}: policy {policy}" for name, policy in answer["policies"].items()]
     if not answer["policies"]:
         lines.append("  no operator has a policy: they are scaled by hand only (scale(policy=...))")
@@ -169,6 +169,14 @@ def _explained_lines(answer: dict[str, Any]) -> list[str]:
         lines.append(f"  {at}  {what}{held}: {made['why']}")
     lines += [f"  step: {step['what']}" for step in answer["steps"][-SHOWN:]]
     return lines
+
+
+def _progress_line(one: dict[str, Any]) -> str:
+    behind = f", {one['behind_epochs']} behind its input" if one["behind_epochs"] else ""
+    watermark = f", watermark {one['watermark']}" if one["watermark"] else ""
+    itself = one["kind"] == "source" and not one["idle"]
+    waits = f"; waits for {one['waits_for']}" if one["waits_for"] and not itself else ""
+    return f"  {one['operator']}: epoch {one['epoch']}{behind}{watermark}{waits}"
 
 
 def _status_lines(status: dict[str, Any]) -> list[str]:

@@ -390,10 +390,11 @@ class OperatorPartition:
             | dict(self.logic.statistics())
             | {"buffer_bytes": self.outputs.size_bytes, **self.protection.statistics()},
             load=self.load.by_group(),
+            watermark=self.moment.watermark,
+            idle=self.idle,
         )
 
     def stop(self) -> None:
         self.running = False
-        self.desk.forget(self)
-        self.desk.forget(self.saver)
-        self.desk.forget(self.loader)
+        for waiting in (self, self.saver, self.loader):
+            self.desk.forget(waiting)

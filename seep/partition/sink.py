@@ -288,6 +288,7 @@ class SinkPartition:
             fenced=self.fenced,
             failure=self.failure or self.inputs.failure,
             statistics={"rows_in": self.rows},
+            watermark=self.moment.watermark,
         )
 
     def stop(self) -> None:

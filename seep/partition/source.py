@@ -353,6 +353,8 @@ class SourcePartition:
             fenced=self.fenced,
             failure=self.failure,
             statistics={"rows_out": self.rows, "buffer_bytes": self.outputs.size_bytes, **self._refused()},
+            watermark=self.watermark,
+            idle=self.running and not self.ended and not self._active(self.cut_wall_ms),
         )
 
     def _refused(self) -> dict[str, int]:

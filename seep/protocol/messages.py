@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from seep.model.batch import Batch
 from seep.model.epoch import Progress
-from seep.model.ids import NOWHERE, Generation, KeyRange, PartitionId, Place
+from seep.model.ids import BEGINNING, NOWHERE, Generation, KeyRange, PartitionId, Place
 from seep.protocol.journal import Journal
 from seep.state.checkpoint import Checkpoint
 
@@ -204,6 +204,10 @@ class Status:
     statistics: dict[str, int] = field(default_factory=dict)
     load: tuple[int, ...] = ()
     """Rows taken in 1,000 epochs, by group of buckets (`seep.partition.load`); empty: not measured yet."""
+    watermark: int = BEGINNING
+    """As of `epoch`; a source: announced."""
+    idle: bool = False
+    """Nobody waits for its watermark."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 from seep.control.balance import plan_rebalance
 from seep.control.governor import shown
+from seep.control.progress import progress
 from seep.control.requests import Rebalance, ScaleTo, StopFlow
 from seep.control.scaling import loads_of
 from seep.errors import Misuse, error_of
@@ -66,18 +67,20 @@ class HostControl:
     def explain(self, operator: str | None = None) -> dict[str, Any]:
         if operator is not None:
             self._known(operator)
-        view = self.host.view
+        view, graph = self.host.view, self.host.machine.graph
+        reached = progress(graph, view.journal, view.statuses)
         decisions = [d for d in self.watch.decisions() if operator in (None, d.operator) or not d.operator]
         return {
             "flow": self.flow,
             "outcome": self.host.outcome or "running",
+            "progress": [one for one in reached if operator in (None, one["operator"])],
             "decisions": shown(decisions),
             "counts": dict(self.watch.governor.counts),
             "pool": {"wanted": view.wanted, "there": len(view.workers), "shortage": view.shortage},
             "steps": [{"at_ms": round(at_ms), "what": what} for at_ms, what in view.decisions],
             "policies": {
                 name: node.policy if isinstance(node.policy, str) else type(node.policy).__name__
-                for name, node in self.host.machine.graph.nodes.items()
+                for name, node in graph.nodes.items()
                 if node.policy is not None
             },
         }
