@@ -49,9 +49,9 @@ class Script:
     """Between two steps, so that one sees the rate come back (or never leave)."""
     enough_seconds: float = 12.0
     """On a machine that is too busy to catch up the story goes on after this, ..."""
-    shrink_seconds: float = 45.0
+    shrink_seconds: float = 32.0
     """... and after this if it has not scaled in as far as it might; after twice this if not at all."""
-    hold_seconds: float = 12.0
+    hold_seconds: float = 8.0
     """What the controller has had too much of for so long it gives back, if it has not grown for as long. Unless set
     these are 60 and 120 s, which is long for a demo."""
     least: int = 2
