@@ -43,6 +43,8 @@ class SourcePartition:
         self.epoch = entry.first - 1
         self.watermark = BEGINNING
         self.cut_wall_ms = 0
+        self.reading = False
+        """Since it was started it has cut."""
         self.ended = False
         self.running = False
         self.fenced = False
@@ -207,6 +209,7 @@ class SourcePartition:
         limit = min(settings.epoch_rows, self.pace.rows)
         rows, left, full = 0, limit, False
         self.intake.epoch = epoch
+        self._begin_to_read(wall_ms)
         for index, (split, known) in enumerate(self.splits.items()):
             share = max(1, left // (len(self.splits) - index))
             if not reads:
@@ -234,6 +237,14 @@ class SourcePartition:
         self.watermark = self._watermark(wall_ms)
         self.pace.end(self.desk.now_ms, rows, full if reads else self.pace.ahead, self.watermark)
         self._append(epoch, self._record(wall_ms, rows, merged, ended), merged)
+
+    def _begin_to_read(self, wall_ms: int) -> None:
+        """Time in which nobody read is no silence: a split that has not been read yet is not idle, and one that was
+        not for a while is no more so than before."""
+        if not self.reading:
+            for known in self.splits.values():
+                known[4] = known[4] + wall_ms - self.cut_wall_ms if known[4] else wall_ms
+        self.reading = True
 
     def _watermark(self, wall_ms: int) -> int:
         """By split, so that it does not depend on how splits are spread; ended and idle ones hold nobody back. It may
