@@ -87,7 +87,7 @@ def _waits_for(graph: Graph, reached: Mapping[str, Reached], name: str) -> str:
     one = reached[name]
     if one.watermark >= FOREVER:
         return ""
-    inputs = {edge.source: edge for edge in graph.inputs(name) if edge.source in reached}
+    inputs = {edge.source: edge for edge in graph.inputs(name) if edge.source in reached and not edge.timeless}
     if not inputs:
         timed = any(graph.nodes[other].kind == "source" and r.watermark > BEGINNING for other, r in reached.items())
         return _source_waits(one) if timed or one.idle else ""

@@ -49,6 +49,8 @@ def check(flow: Flow) -> list[Finding]:
 def runnable(flow: Flow) -> Graph:
     """The plan of a flow that may start; refuses the others."""
     graph = compile_flow(flow)
+    if not any(node.kind == "sink" for node in graph.nodes.values()):
+        raise Misuse(f"{flow.place}: the flow {flow.name!r} has no sink; end a stream with .sink(..) or .collect(..)")
     for problem in graph_problems(graph):
         raise Misuse(f"{flow.place}: {problem}")
     return graph
@@ -124,7 +126,8 @@ def _kept_for_ever(vertex: Vertex) -> str:
     sources = sources_of(vertex.inputs)
     endless = [source for source in sources if getattr(source.make, "endless", False)]
     # Bounded sources of no event time do no harm: at their end they let the watermark go.
-    silent = sorted(str(source.name) for source in endless if "time" not in source.settings)
+    awaited = sources_of(vertex.inputs, timed=True)
+    silent = sorted(str(source.name) for source in endless if source in awaited and "time" not in source.settings)
     if silent and (head in JOINS or (made.get("time_column") is not None and head is not Aggregate)):
         source = silent[0]
         return f"it waits for the watermark, which source {source!r} holds back (endless, no event time); give it time="

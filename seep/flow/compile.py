@@ -51,7 +51,9 @@ def compile_flow(flow: Flow) -> Graph:
             for way in found:
                 sender, target, port = names[way.tap.vertex], names[vertex], len(numbers)
                 holds_us = way.tap.vertex.settings.get("holds_us", 0)
-                edge = Edge(f"{sender}->{target}:{port}", sender, target, port, given.broadcast, holds_us)
+                edge = Edge(
+                    f"{sender}->{target}:{port}", sender, target, port, given.broadcast, holds_us, given.timeless
+                )
                 edges.append(edge)
                 ends[way.tap.vertex].append((way, Route(edge.name, groupings[vertex][number], schema, plan.combine)))
                 numbers.append(number)

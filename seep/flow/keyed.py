@@ -118,7 +118,8 @@ def apply(
     }
     schemas = {**{name: physical(schema) for name, schema in outputs.items()}, "errors": DEAD_LETTERS}
     inputs = tuple(
-        Input(one.lineage, one.keys, one.schema, broadcast=port in broadcast) for port, one in enumerate(streams)
+        Input(one.lineage, one.keys, one.schema, broadcast=port in broadcast, timeless=port in broadcast)
+        for port, one in enumerate(streams)
     )
     hint = hint_of("apply", stream.keys or ())
     stateful = bool(states_of(made) or broadcast) or overrides(made, "on_timer")

@@ -18,9 +18,11 @@ def loading_sources(flow: Flow) -> set[Vertex]:
     return found
 
 
-def sources_of(inputs: tuple[Input, ...]) -> set[Vertex]:
-    """Every source that something of these inputs comes from."""
+def sources_of(inputs: tuple[Input, ...], timed: bool = False) -> set[Vertex]:
+    """Every source that something of these inputs comes from; ``timed``: those whose watermark they wait for."""
     found: set[Vertex] = set()
-    for vertex in (way.tap.vertex for given in inputs for way in chains(given.lineage)):
-        found |= {vertex} if vertex.kind == "source" else sources_of(vertex.inputs)
+    for vertex in (
+        way.tap.vertex for given in inputs if not (timed and given.timeless) for way in chains(given.lineage)
+    ):
+        found |= {vertex} if vertex.kind == "source" else sources_of(vertex.inputs, timed)
     return found

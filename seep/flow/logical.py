@@ -117,6 +117,8 @@ class Input:
     """Neither of the two."""
     broadcast: bool = False
     """Every partition gets every row."""
+    timeless: bool = False
+    """Its rows are only looked up: their times hold nobody back."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

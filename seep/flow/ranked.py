@@ -14,11 +14,14 @@ from operators.ranking import RANK, check_ranking
 from operators.reduce import Reduce
 from operators.stateless import Project
 from operators.step import DEAD_LETTERS
+from operators.table_lookup import TableLookup
 from operators.top import PLACE, Top
 from operators.window_top import WindowTop
 from seep.errors import Misuse
+from seep.flow.checked_times import head_of
+from seep.flow.grouping import GROUPING
 from seep.flow.keyed import hint_of, key_of, ready
-from seep.flow.logical import Chain, Input, Tap, chains
+from seep.flow.logical import Chain, Input, Lineage, Tap, Vertex, chains
 from seep.model.arrow import CHANGE
 from seep.model.duration import positive_microseconds
 from seep.model.keyspace import check_keys
@@ -27,6 +30,9 @@ from seep.model.schema import TIMESTAMP
 if TYPE_CHECKING:
     from seep.flow.stream import Stream
     from seep.flow.table import Table
+
+_AT_ONCE = {Dedupe: 0, TableLookup: 1}
+"""Operators that give out rows of an input with their columns, in the epoch in which they come: which input."""
 
 
 def named(head: Any, arguments: dict[str, Any], name: str, ports: tuple[int, ...]) -> Any:
@@ -68,18 +74,34 @@ def top(stream: Stream, n: int, by: tuple[Any, ...], descending: bool, ties: str
 def windows_of(stream: Stream) -> tuple[str, ...]:
     """The window columns of a stream of closed windows, its end first; empty when it is none, or has lost them.
 
-    A window's rows all come in the epoch in which it closes, and verbs without state keep them there."""
-    ways = list(chains(stream.lineage))
-    if len(ways) != 1:
+    A window's rows all come in the epoch in which it closes; verbs without state keep them there, and so do those that
+    give a row out in the epoch in which they take it. Of a union each branch may close a window in an epoch of its
+    own."""
+    return _windows_on(stream.lineage, stream.schema)
+
+
+def _windows_on(lineage: Lineage, schema: pa.Schema) -> tuple[str, ...]:
+    ways = list(chains(lineage))
+    if len(ways) != 1 or ways[0].tap.output != "out":
         return ()
-    vertex = ways[0].tap.vertex
-    made = vertex.make.args[1] if isinstance(vertex.make, partial) and len(vertex.make.args) > 1 else {}
-    if ways[0].tap.output != "out" or CHANGE in vertex.outputs["out"].names:
-        return ()
-    names = tuple(reversed(made.get("names", ()))) if vertex.verb == "window" else made.get("windows", ())
+    names = _windows_out(ways[0].tap.vertex)
     followed = [name for name in (_followed(ways[0], name) for name in names) if name is not None]
-    schema = stream.schema
     return tuple(name for name in followed if name in schema.names and schema.field(name).type == TIMESTAMP)
+
+
+def _windows_out(vertex: Vertex) -> tuple[str, ...]:
+    """What an operator gives out as window columns."""
+    head, made = head_of(vertex)
+    if CHANGE in vertex.outputs["out"].names:
+        return ()
+    if vertex.verb == "window":
+        return tuple(reversed(made.get("names", ())))
+    if head is WindowTop:
+        return tuple(made["windows"])
+    if head in _AT_ONCE or GROUPING in vertex.settings:
+        given = vertex.inputs[_AT_ONCE.get(head, 0)]
+        return _windows_on(given.lineage, given.schema)
+    return ()
 
 
 def _followed(way: Chain, name: str | None) -> str | None:

@@ -38,7 +38,7 @@ def join_table(stream: Stream, table: Table | Broadcast, how: str) -> Stream:
     schema = TableLookup(**arguments).schema
     # The Table is port 0; what comes on the others, however many there are behind a union, is the stream.
     listened = table.input if told else Input(table.lineage, table.keys, table.wire)
-    inputs = (listened, Input(stream.lineage, None if told else keys, stream.schema))
+    inputs = (replace(listened, timeless=True), Input(stream.lineage, None if told else keys, stream.schema))
     make = partial(ready, TableLookup, arguments)
     vertex = stream._operator("join_table", make, {"out": schema}, inputs, hint_of("join_table", keys))
     return Stream(stream.flow, Tap(vertex, "out"), schema, stream.keys, stream.time)

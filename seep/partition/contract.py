@@ -130,6 +130,8 @@ class Edge:
     holds_us: int = 0
     """Rows may come on it whose event time lies so much behind the sender's watermark; the receiver's stays behind it
     by as much, so that none of them is late."""
+    timeless: bool = False
+    """Its rows are only looked up: what comes out has the times of other inputs, and waits for none of these."""
 
     def watermark(self, announced: int) -> int:
         """What the sender's watermark is to the receiver."""

@@ -281,6 +281,8 @@ class Inputs:
             current = channel.current
             now_ms = max(now_ms, current.now_ms)
             ended = ended and current.ended
+            if channel.edge.timeless:
+                continue
             if current.idle:
                 idle = True
             elif not current.ended:

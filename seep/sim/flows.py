@@ -33,7 +33,8 @@ class _Builder:
         """``told``: the input that is broadcast."""
         self.nodes[name] = (kind, make)
         for port, source in enumerate(inputs if told is None else (*inputs, told)):
-            self.edges.append(Edge(f"{source}>{name}", source, name, port, source == told))
+            broadcast = source == told
+            self.edges.append(Edge(f"{source}>{name}", source, name, port, broadcast, timeless=broadcast))
         return name
 
     def loading(self, name: str) -> str:

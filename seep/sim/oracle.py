@@ -130,10 +130,11 @@ def expected(graph: Graph, store: Logs, begun: Begun = NOTHING_YET, upto: int = 
                 continue
             inputs = graph.inputs(name)
             then = before.get(name, Moment(0, 0, BEGINNING, BEGINNING))
-            said = [(now_ms, e.watermark(mark), still) for e in inputs for now_ms, mark, still in (marks[e.source],)]
+            told = [(e, *marks[e.source]) for e in inputs]
+            said = [(now_ms, e.watermark(mark), still) for e, now_ms, mark, still in told if not e.timeless]
             idle = any(one[2] for one in said) and all(one[2] or one[1] == FOREVER for one in said)
             watermark = BEGINNING if idle else min(one[1] for one in said if not one[2])
-            now_ms = max(then.now_ms, *(one[0] for one in said))
+            now_ms = max(then.now_ms, *(one[1] for one in told))
             moment = Moment(epoch, now_ms, then.watermark, max(then.watermark, watermark))
             rows = [(e.port, batches[e.name]) for e in sorted(inputs, key=lambda e: e.port) if e.name in batches]
             before[name], marks[name] = moment, (moment.now_ms, moment.watermark, idle)

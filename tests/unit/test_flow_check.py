@@ -190,6 +190,13 @@ def test_an_empty_flow_is_refused() -> None:
     assert "has no source" in finding.message
 
 
+def test_a_flow_without_a_sink_is_refused_before_it_runs() -> None:
+    flow = seep.Flow("unseen")
+    flow.source("in", seep.MemorySource([{"k": 1}])).key_by("k").aggregate(n=seep.count())
+    with pytest.raises(seep.Misuse, match=r"test_flow_check.py:\d+: the flow 'unseen' has no sink; end a stream with"):
+        seep.run(flow)
+
+
 def test_a_division_by_a_number_is_row_by_row() -> None:
     """Polars divides one row, and many rows, in two ways that differ in the last bit: that must not show."""
     rows = [{"k": n, "x": n} for n in range(1, 20)]

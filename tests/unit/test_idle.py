@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from seep import Flow, MemorySource, count, tumbling
 from seep.testing import Driver
 
@@ -42,3 +44,36 @@ def test_who_is_silent_for_long_is_not() -> None:
     assert [row["n"] for row in driver.output("out")] == [1]
     driver.feed("other", [at(3)])
     assert len(driver.late("windows")) == 1
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_what_is_only_looked_up_holds_no_watermark_back(told: bool) -> None:
+    """A Table of few changes, with a time of its own or without: windows behind the join close by the stream."""
+    for timed in ({}, {"time": "at"}):
+        flow = Flow("lookup")
+        rows = flow.source("rows", MemorySource([at(0)]), time="at").key_by("k")
+        names = flow.source("names", MemorySource([{**at(0), "name": "x"}]), **timed).key_by("k")  # type: ignore[arg-type]
+        joined = rows.join_table(names.broadcast() if told else names.table())
+        joined.key_by("k").window(tumbling("10s"), n=count()).named("windows").collect("out")
+        driver = Driver(flow)
+        driver.feed("names", [{**at(1), "name": "x"}])
+        for second in (1, 100, 1_000):
+            driver.feed("rows", [at(second)])
+        assert [row["n"] for row in driver.output("out")] == [1, 1]
+        driver.close()
+        assert [row["n"] for row in driver.output("out")] == [1, 1, 1]
+        driver.assert_exactly_once()
+
+
+def test_a_row_waits_for_the_versions_of_its_time() -> None:
+    flow = Flow("as-of")
+    rows = flow.source("rows", MemorySource([at(0)]), time="at").key_by("k")
+    names = flow.source("names", MemorySource([{**at(0), "name": "x"}]), time="at").key_by("k").table(history="1h")
+    rows.join_table(names, as_of=True).collect("out")
+    driver = Driver(flow)
+    driver.feed("names", [{**at(1), "name": "x"}])
+    driver.feed("rows", [at(100)])
+    assert driver.output("out") == []
+    driver.feed("rows", [at(150)])
+    driver.feed("names", [{**at(200), "name": "y"}])
+    assert [row["name"] for row in driver.output("out")] == ["x"]

@@ -124,6 +124,29 @@ def test_a_top_of_tops_is_of_the_window_too() -> None:
     assert shown(rows, "window_end", "region", "item") == [(at(60), "east", "milk"), (at(120), "west", "milk")]
 
 
+def named(stream: Stream) -> Any:
+    return stream.flow.source("names", MemorySource([{"i": item} for item in ("milk", "tea", "rice", "salt")]))
+
+
+BETWEEN: dict[str, Callable[[Any], Any]] = {
+    "a lookup": lambda closed: closed.key_by("item").join_table(named(closed).key_by("i").table()),
+    "a broadcast lookup": lambda closed: closed.key_by("item").join_table(named(closed).key_by("i").broadcast()),
+    "dedupe": lambda closed: closed.dedupe("region", "item", "window_end"),
+    "a grouping": lambda closed: closed.shuffle().named("anywhere").local().named("here"),
+}
+
+
+@pytest.mark.parametrize("between", BETWEEN.values(), ids=BETWEEN)
+def test_what_passes_rows_on_at_once_may_stand_between(between: Callable[[Any], Any]) -> None:
+    def overall(stream: Stream) -> Any:
+        best = between(minute(stream)).key_by().top(1, by="sold")
+        assert isinstance(best, Stream)
+        return best
+
+    rows = outcome(SALES, overall, per_epoch=1)
+    assert shown(rows, "window_end", "region", "item") == [(at(60), "east", "milk"), (at(120), "west", "milk")]
+
+
 def test_without_window_columns_top_runs_on() -> None:
     def build(stream: Stream) -> Any:
         best = minute(stream).drop("window_start", "window_end").key_by("region").top(1, by="sold")
