@@ -41,6 +41,8 @@ class SmallReads(seep.GeneratorSource):
     piled up would come in one epoch."""
 
     read_rows = READ_ROWS
+    block_rows = BLOCK_ROWS
+    """At any rate: what is expected is reckoned by it."""
 
     def read(self, split: int, position: Any, until: Any, limit_rows: int, now_ms: int) -> Rows | None:
         return super().read(split, position, until, min(limit_rows, self.read_rows), now_ms)

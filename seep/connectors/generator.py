@@ -1,8 +1,9 @@
 """Rows made by a function of their number: load for demos, tests and benchmarks, the same at every read.
 
 Numbers are dealt in blocks to a fixed count of splits, so the rows of a split do not depend on how many partitions
-read it. With a rate each split releases its share evenly from its first read on; the time of that read is part of the
-position, so a source that is started again keeps the pace.
+read it. With a rate each split releases its share evenly from its first read on. The time of that read is part of the
+position, so a source that is started again keeps the pace; and so is the size of the blocks, which are small where rows
+come slowly: numbers then come about in their order, and few rows are as fast as many.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from seep.errors import Misuse
 from seep.model.schema import infer_schema, normalise, physical, record_of, schema_of
 
 SPLITS = 8
-BLOCK_ROWS = 1_000
+BLOCK_ROWS, BLOCK_MS = 1_000, 10
+"""A block holds at most so many rows, and of a source with a rate what comes in so many milliseconds."""
 ENDLESS = 2**62
 
 
@@ -64,43 +66,54 @@ class GeneratorSource:
         return physical(self._declared)
 
     def read(self, split: int, position: Any, until: Any, limit_rows: int, now_ms: int) -> Rows | None:
-        start, since_ms = position if position is not None else (0, now_ms)
-        total = self._total(split)
+        start, since_ms, block = self._place(position, now_ms)
+        total = self._total(split, block)
         if until is not None:
-            end, since_ms = until
+            end, since_ms, block = until
         else:
             end = min(start + limit_rows, self._released(now_ms - since_ms), total)
             if end <= start and start < total:
                 return None
-        return Rows(self._make(split, start, end), [end, since_ms], end >= total)
+        return Rows(self._make(split, start, end, block), [end, since_ms, block], end >= total)
 
     def behind(self, split: int, position: Any, now_ms: int) -> int | None:
         """Against the pace; without one, against the number of rows."""
-        start, since_ms = position if position is not None else (0, now_ms)
-        there = min(self._released(now_ms - since_ms), self._total(split))
+        start, since_ms, block = self._place(position, now_ms)
+        there = min(self._released(now_ms - since_ms), self._total(split, block))
         return max(0, there - start) if there < ENDLESS else None
 
     @property
     def endless(self) -> bool:
         return self.rows is None
 
+    def _place(self, position: Any, now_ms: int) -> tuple[int, int, int]:
+        """Rows given, when the first was, rows in a block."""
+        if position is not None:
+            return position[0], position[1], position[2]
+        return 0, now_ms, self.block_rows
+
+    @property
+    def block_rows(self) -> int:
+        """In a block, of a source that is read for the first time."""
+        return BLOCK_ROWS if self.rate is None else max(1, min(BLOCK_ROWS, int(self.rate * BLOCK_MS / 1000)))
+
     def _released(self, elapsed_ms: int) -> int:
         """Rows a split may have given by now. The first comes at once, and fixes when the pace began."""
         return ENDLESS if self.rate is None else 1 + int(self.rate / SPLITS * elapsed_ms / 1000)
 
-    def _total(self, split: int) -> int:
+    def _total(self, split: int, block: int) -> int:
         """How many of the numbers below `rows` are this split's."""
         if self.rows is None:
             return ENDLESS
-        rounds, rest = divmod(self.rows, SPLITS * BLOCK_ROWS)
-        return rounds * BLOCK_ROWS + min(max(rest - split * BLOCK_ROWS, 0), BLOCK_ROWS)
+        rounds, rest = divmod(self.rows, SPLITS * block)
+        return rounds * block + min(max(rest - split * block, 0), block)
 
-    def _make(self, split: int, start: int, end: int) -> pa.RecordBatch:
+    def _make(self, split: int, start: int, end: int, block: int) -> pa.RecordBatch:
         parts = []
         while start < end:
-            block, inside = divmod(start, BLOCK_ROWS)
-            count = min(BLOCK_ROWS - inside, end - start)
-            parts.append(self._block((block * SPLITS + split) * BLOCK_ROWS + inside, count))
+            number, inside = divmod(start, block)
+            count = min(block - inside, end - start)
+            parts.append(self._block((number * SPLITS + split) * block + inside, count))
             start += count
         return pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], schema=self.schema)
 

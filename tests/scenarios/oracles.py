@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import seep
+from seep.connectors.generator import BLOCK_ROWS
 from seep.control.requests import ScaleTo
 from seep.protocol.journal import Journal, Replace
 from seep.running.job import Job
@@ -27,6 +28,8 @@ def number(i: int) -> dict[str, Any]:
 
 class Gated(seep.GeneratorSource):
     """Slow until the gate (a file) is there, then as fast as it can: a scenario ends when it has seen enough."""
+
+    block_rows = BLOCK_ROWS
 
     def __init__(self, rows: int, rate: float, gate: Path, row: Callable[[int], dict[str, Any]] = number) -> None:
         super().__init__(row, rate=rate, rows=rows)

@@ -18,13 +18,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import seep
-from seep.connectors.generator import BLOCK_ROWS, SPLITS
+from seep.connectors.generator import SPLITS
 from seep.running.job import Job
 from tests.scenarios.conftest import Start
 from tests.scenarios.oracles import KEYS, advance, number, until
 from tests.scenarios.test_elastic import Slow
 
 RATE = 450
+BLOCK_ROWS = seep.GeneratorSource(number, rate=450).block_rows
 """One partition can just take that, which is more than it should have to."""
 OUT = {"key": str, "count": int, "sum": int}
 CONFIG = """

@@ -95,11 +95,27 @@ def test_generator_keeps_its_pace() -> None:
     source = seep.GeneratorSource(lambda i: {"n": i}, rate=80)
     first = source.read(2, None, None, 1000, 5_000)
     assert first is not None
-    assert first.record.to_pylist() == [{"n": 2000}]
+    assert first.record.to_pylist() == [{"n": 2}]
     assert source.read(2, first.position, None, 1000, 5_050) is None
     later = source.read(2, first.position, None, 1000, 6_000)
     assert later is not None
     assert later.record.num_rows == 10
+
+
+@pytest.mark.parametrize(("rate", "rows"), [(10, 50), (100, 300), (1_000, 3_000), (50_000, 9_000)])
+def test_few_rows_come_as_fast_as_many(rate: int, rows: int) -> None:
+    """At every moment what the splits have given together is what the rate says, and about the lowest numbers."""
+    source = seep.GeneratorSource(lambda i: {"n": i}, rate=rate, rows=rows)
+    firsts = [source.read(split, None, None, 10**6, 0) for split in range(source.splits)]
+    for second in (rows / rate * share for share in (0.25, 0.5, 1.0)):
+        given = [number["n"] for first in firsts if first is not None for number in first.record.to_pylist()]
+        for split, first in enumerate(firsts):
+            assert first is not None
+            more = source.read(split, first.position, None, 10**6, int(second * 1000)) if not first.ended else None
+            given += [number["n"] for number in more.record.to_pylist()] if more is not None else []
+        wanted, slack = min(rows, rate * second), source.splits * (source.block_rows + 1)
+        assert abs(len(given) - wanted) <= slack
+        assert max(given) <= wanted + slack
 
 
 def test_file_contents(made: dict[str, Source]) -> None:
@@ -238,10 +254,10 @@ def test_sources_say_how_far_behind_they_are(tmp_path: Path) -> None:
     assert (memory.behind(0, None, 0), memory.behind(0, 4, 0)) == (10, 6)
     paced = seep.GeneratorSource(lambda i: {"n": i}, rate=8_000, rows=80_000)
     assert paced.behind(0, None, 5_000) == 1, "the pace begins with the first read"
-    assert paced.behind(0, [1, 5_000], 6_000) == 1_000
-    assert paced.behind(0, [1, 5_000], 999_000) == 9_999
-    assert seep.GeneratorSource(lambda i: {"n": i}, rows=80_000).behind(0, [2_500, 0], 0) == 7_500
-    assert seep.GeneratorSource(lambda i: {"n": i}).behind(0, [7, 0], 0) is None
+    assert paced.behind(0, [1, 5_000, 80], 6_000) == 1_000
+    assert paced.behind(0, [1, 5_000, 80], 999_000) == 9_999
+    assert seep.GeneratorSource(lambda i: {"n": i}, rows=80_000).behind(0, [2_500, 0, 1_000], 0) == 7_500
+    assert seep.GeneratorSource(lambda i: {"n": i}).behind(0, [7, 0, 1_000], 0) is None
     table = pa.table({"n": list(range(100))})
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
     assert seep.FileSource(tmp_path / "a.parquet").behind(0, 30, 0) == 70
