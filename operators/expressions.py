@@ -8,7 +8,7 @@ reliable).
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import polars as pl
@@ -84,20 +84,50 @@ def refuse_neighbours(expression: pl.Expr, schema: pa.Schema) -> None:
     Traceback (most recent call last):
     seep.errors.Misuse: the expression looks at neighbouring rows, it must be row by row: col("x").cum_sum()
     """
+    for part in _parts(expression):
+        if _looks_around(part, schema, whole=part is expression):
+            raise Misuse(f"the expression looks at neighbouring rows, it must be row by row: {expression}")
+
+
+def _parts(expression: pl.Expr) -> Iterator[pl.Expr]:
+    """The expression and all that it is made of: what stands behind a condition that no generated row meets would not
+    show in the whole. Columns and plain values are not worth a look."""
+    yield expression
+    for inner in expression.meta.pop():
+        if not inner.meta.is_column_selection() and not inner.meta.is_literal():
+            yield from _parts(inner)
+
+
+def _looks_around(expression: pl.Expr, schema: pa.Schema, whole: bool) -> bool:
+    """``whole``: it must be one value for each row; of a part that is not (a list of values) nothing is said."""
     for frame in sample_frames(schema):
         try:
             for i in range(frame.height):
                 frame.slice(i, 1).with_columns(expression.alias("__value"))
         except pl.exceptions.PolarsError:
-            continue  # these rows do not suit it (text that is no number): the next ones may
+            # These rows do not suit it (text that is no number): the next ones may. If they do together, it looks at them.
+            if whole and _suits(frame, expression):
+                return True
+            continue
         try:
-            whole = frame.with_columns(expression.alias("__value")).get_column("__value")
+            together = frame.with_columns(expression.alias("__value")).get_column("__value")
             single = [evaluated(frame.slice(i, 1), [expression.alias("__value")]) for i in range(frame.height)]
             alone = pl.concat([part.get_column("__value") for part in single])
         except pl.exceptions.PolarsError:
-            whole = None
-        if whole is None or not whole.equals(alone, check_dtypes=True, null_equal=True):
-            raise Misuse(f"the expression looks at neighbouring rows, it must be row by row: {expression}")
+            if whole:
+                return True
+            continue
+        if not together.equals(alone, check_dtypes=True, null_equal=True):
+            return True
+    return False
+
+
+def _suits(frame: pl.DataFrame, expression: pl.Expr) -> bool:
+    try:
+        frame.with_columns(expression.alias("__value"))
+    except pl.exceptions.PolarsError:
+        return False
+    return True
 
 
 _CALM_FUNCTIONS = ("FillNull", {"Boolean": "IsNull"}, {"Boolean": "IsNotNull"}, {"Boolean": "Not"})

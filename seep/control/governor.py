@@ -190,7 +190,7 @@ class Governor:
         now = len(journal.live(name))
         wanted: Any = wish.count if isinstance(wish, Wish) else wish
         why = wish.why if isinstance(wish, Wish) else "wished for"
-        told = _inputs(one, wanted)
+        told = _inputs(one, wanted, seen)
         if isinstance(wanted, bool) or not isinstance(wanted, int) or not 1 <= wanted <= BUCKETS:
             held = f"policy: it asks for {wanted!r} partitions, which is no number from 1 to {BUCKETS}"
             return Decision(seen.at, name, now, now, why, held, told)
@@ -315,9 +315,18 @@ def _coming(seen: Observed) -> dict[str, float]:
     return walk(seen, {name: one.arrival for name, one in seen.operators.items() if one.kind == "source"})
 
 
-def _inputs(one: Seen, wanted: Any) -> dict[str, Any]:
+def _inputs(one: Seen, wanted: Any, seen: Observed) -> dict[str, Any]:
+    """What a policy could see of an operator, and of the sources that feed the flow."""
+    sources = [each for each in seen.operators.values() if each.kind == "source"]
+    taken = sum(one.rows)
     return {
         "wish": wanted,
+        "arriving_rows_per_second": round(sum(source.arrival for source in sources), 1),
+        "lag_rows": round(sum(source.lag_rows for source in sources)),
+        "lag_seconds": round(max((source.lag_seconds for source in sources), default=0.0), 3),
+        "sent_per_row": {target: round(rows / taken, 3) for target, rows in one.sent.items() if taken > 0},
+        "hot_share": round(one.hot_share, 3),
+        "latency_seconds": round(max((each.latency_seconds for each in seen.operators.values()), default=0.0), 3),
         "rows_per_second": [round(rows, 1) for rows in one.rows],
         "busy": [round(busy, 3) for busy in one.busy],
         "rows_per_busy_second": round(one.rate, 1),

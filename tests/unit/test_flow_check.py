@@ -190,6 +190,23 @@ def test_an_empty_flow_is_refused() -> None:
     assert "has no source" in finding.message
 
 
+BEHIND_CONDITIONS = {
+    "a sum": pl.when(pl.col("k") == "north").then(pl.col("x").sum()).otherwise(pl.col("x")),
+    "a shift": pl.when(pl.col("x") > 1_000_000_007).then(pl.col("x").shift(1)).otherwise(0),
+    "a length": pl.when(pl.col("k") == "north").then(pl.len()).otherwise(0),
+    "a greatest": (pl.col("x") > 10**12) & (pl.col("x") == pl.col("x").max()),
+}
+
+
+@pytest.mark.parametrize("expression", BEHIND_CONDITIONS.values(), ids=BEHIND_CONDITIONS)
+def test_neighbours_are_seen_behind_conditions_that_no_generated_row_meets(expression: pl.Expr) -> None:
+    rows = seep.Flow("x").source("s", seep.MemorySource([{"k": "a", "x": 1}]))
+    with pytest.raises(seep.Misuse, match="looks at neighbouring rows"):
+        rows.with_columns(y=expression)
+    for row_by_row in (pl.col("k").is_in(["a", "b"]), pl.col("k").replace({"a": "b", "c": "d"})):
+        rows.with_columns(y=pl.when(pl.col("k") == "north").then(row_by_row.cast(pl.String)).otherwise(pl.lit("")))
+
+
 def test_a_flow_without_a_sink_is_refused_before_it_runs() -> None:
     flow = seep.Flow("unseen")
     flow.source("in", seep.MemorySource([{"k": 1}])).key_by("k").aggregate(n=seep.count())
