@@ -163,6 +163,11 @@ class Savepoint:
         self._put(store, Append(0, partition, FIRST, after, record))
 
 
+def savepoint_at(path: Path, name: str | Path) -> Savepoint:
+    """A savepoint of the job in this directory by its name, or any by its own directory."""
+    return Savepoint(Path(name) if "/" in str(name) else path / "savepoints" / str(name))
+
+
 def whole(store: Any, partition: PartitionId, upto: int) -> Checkpoint:
     """One full checkpoint out of a chain."""
     reply = store.perform(LoadCheckpoints(0, partition, upto))
