@@ -41,7 +41,8 @@ def assert_one_epoch(row: dict[str, int]) -> int:
     return row["n"]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_every_answer_is_one_epoch_also_while_workers_are_killed(begin: Callable[..., Job]) -> None:
     job = begin(two_ways("sales"))
     advance(job, 20, "key")
