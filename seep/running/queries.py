@@ -78,7 +78,13 @@ class Query:
 
 def answer_of(graph: Graph, saved: Savepoint, sql: str) -> Answer:
     """What a savepoint of this flow answers."""
-    return Query(graph, sql).on(int(saved.manifest["epoch"]), saved.checkpoints)
+    query = Query(graph, sql)
+    try:
+        return query.on(int(saved.manifest["epoch"]), saved.checkpoints)
+    except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+        # Out of an operator that finds other columns in its state than its own.
+        told = f"{type(error).__name__}: {error}"
+        raise Misuse(f"savepoint {saved.path.name!r} is of another version of the flow: {told}") from error
 
 
 def shown(flow: str, answer: Answer) -> dict[str, Any]:
