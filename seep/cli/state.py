@@ -9,7 +9,7 @@ import typer
 from seep.cli import client
 from seep.cli.jobs import Flow
 from seep.cli.output import Json, show
-from seep.errors import Misuse
+from seep.errors import Misuse, Retry
 from seep.runtime.home import job_path
 
 WIDTH = 60
@@ -28,11 +28,18 @@ def state(
 
     Example: seep state sales "select * from store_minute where revenue > 1000"
     """
-    if at is not None and flow not in client.running():
-        answer = _saved(flow, sql, at)
-    else:
-        answer = client.ask(flow, "POST", "state", {"sql": sql, "at": at})
-    show([answer], json, _lines)
+    show([_answer(flow, sql, at)], json, _lines)
+
+
+def _answer(flow: str, sql: str, at: str | None) -> dict[str, Any]:
+    if at is None or flow in client.running():
+        try:
+            return client.ask(flow, "POST", "state", {"sql": sql, "at": at})
+        except Retry:
+            # Of a job that was killed the address is still there.
+            if at is None:
+                raise
+    return _saved(flow, sql, at)
 
 
 def _saved(flow: str, sql: str, at: str) -> dict[str, Any]:

@@ -119,3 +119,7 @@ def test_by_the_command_line_live_and_saved(
     code, _, said = state(by_key)
     assert code == 2
     assert said.startswith("seep: flow 'sales' does not run here")
+    for name, left in (("api", "http://127.0.0.1:9"), ("token", "x")):
+        (job.directory.path / name).write_text(left)
+    assert state(by_key, "--at", "v1", "--json")[1] == then, "also when it was killed"
+    assert state(by_key)[0] == 3
