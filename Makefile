@@ -8,12 +8,13 @@ START ?= 1
 KILLS ?= 20
 BENCH ?= keyed-window
 DEMO_ON ?= spark
+DEMO_EDGES ?= memory
 COMPILE := uv pip compile pyproject.toml --python-version 3.11 --no-header --no-annotate --no-emit-index-url --quiet
 
 .PHONY: help setup java prometheus kafka lint format type arch test sim mutants chaos docs bench demo requirements clean
 
 help:
-	@echo "make demo          a chain of supermarkets, scaled and killed while it sells (DEMO_ON=spark|local)"
+	@echo "make demo          a chain of supermarkets, scaled and killed while it sells (DEMO_ON=spark|local, DEMO_EDGES=memory|kafka)"
 	@echo "make test          lint, types, architecture, all quick tests"
 	@echo "make sim           the simulator: SEEDS=$(SEEDS) START=$(START)"
 	@echo "make mutants       breaks each rule of the protocol and sees the simulator find it"
@@ -48,7 +49,7 @@ format: setup
 	$(BIN)/ruff format .
 
 type: setup
-	$(BIN)/mypy seep operators demo benchmarks
+	$(BIN)/mypy seep operators pyspark_seep demo benchmarks
 
 arch: setup
 	$(BIN)/lint-imports
@@ -83,7 +84,8 @@ bench: setup
 
 demo: setup
 	@[ "$(DEMO_ON)" != spark ] || tools/setup java
-	DEMO_ON="$(DEMO_ON)" $(BIN)/python -m demo
+	@[ "$(DEMO_EDGES)" != kafka ] || tools/setup kafka
+	DEMO_ON="$(DEMO_ON)" DEMO_EDGES="$(DEMO_EDGES)" $(BIN)/python -m demo
 
 # The pins. core: what `pip install seep` brings; dev: what `make setup` installs (with the demo's sales); all: with every
 # extra.

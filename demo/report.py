@@ -15,8 +15,11 @@ NAMES = {
 }
 
 
-def report(console: Console, verdict: Verdict) -> None:
-    console.print(f"\n  {verdict.lines:,} lines were sold, and these rows of results made of them:", highlight=False)
+def report(console: Console, verdict: Verdict, edges: str = "memory") -> None:
+    seen = ", as a consumer of committed messages has seen them" if edges == "kafka" else ""
+    console.print(
+        f"\n  {verdict.lines:,} lines were sold, and these rows of results made of them{seen}:", highlight=False
+    )
     console.print("  " + ", ".join(f"{what} {verdict.rows[name]:,}" for name, what in NAMES.items()), highlight=False)
     console.print("  compared with what DuckDB finds in the same lines, row by row:", highlight=False)
     lines = f"lost {verdict.lost:,}, duplicated {verdict.duplicated:,}"

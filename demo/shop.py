@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import polars as pl
 
 import seep
-from demo.load import Tills
 from demo.lookup import Looked, Lookup
 from demo.sales import Tape
 from seep import count, maximum, mean, median, sliding, total
@@ -53,10 +52,18 @@ class Shop(seep.Flow):
         return replace(super().settings, credit_epochs=CREDIT_EPOCHS, spare_workers=SPARE_WORKERS)
 
 
-def build(tape: Tape, plan: Path, size: Size) -> seep.Flow:
+class Ends(Protocol):
+    """Where sales come from and results go to (`demo.edges`)."""
+
+    def source(self, tape: Tape, plan: Path, epoch_rows: int) -> Any: ...
+
+    def end(self, rows: Any, name: str) -> None: ...
+
+
+def build(tape: Tape, plan: Path, size: Size, ends: Ends) -> seep.Flow:
     flow = Shop("supermarket", epoch="50ms", checkpoint="1s")
     stores = flow.source("stores", seep.MemorySource(tape.stores)).key_by("store").broadcast()
-    sales = flow.source(SALES, Tills(tape, plan, size.epoch_rows), time="at").key_by("product")
+    sales = flow.source(SALES, ends.source(tape, plan, size.epoch_rows), time="at").key_by("product")
     looked = sales.apply(Lookup(tape, size.line_seconds), out=Looked).named(LOOKUP)
     looked = looked.scale(start=size.start, max=size.most, policy="rate")
     placed = looked.join_table(stores, how="left").named("placed")
@@ -65,19 +72,19 @@ def build(tape: Tape, plan: Path, size: Size) -> seep.Flow:
     asked = by_store.window(
         _sliding(*MINUTE), items=count(), total=total("cents"), median=median("cents"), mean=mean("cents")
     )
-    asked.named("minute").collect(MINUTES)
+    ends.end(asked.named("minute"), MINUTES)
 
     # One window and one ranking for all three: a line counts for its store, for its region, and for all.
     scopes = [pl.format("store {}", "store"), pl.format("region {}", "region"), pl.lit(EVERYWHERE)]
     of_store, *others = [placed.select("at", "item", scope=scope) for scope in scopes]
     sold = of_store.union(*others).key_by("scope", "item").window(_sliding(*BEST_MINUTES), sold=count()).named("sold")
-    sold.key_by("scope").top(BEST_OF, by="sold").named("ranked").collect(BEST)
+    ends.end(sold.key_by("scope").top(BEST_OF, by="sold").named("ranked"), BEST)
 
     by_region = placed.key_by("region")
-    by_region.window(_sliding(*HOUR), items=count(), revenue=total("cents")).named("hour").collect(HOURS)
+    ends.end(by_region.window(_sliding(*HOUR), items=count(), revenue=total("cents")).named("hour"), HOURS)
     weighed = total(pl.col("cents") * pl.col("number"))  # differs when any two lines of a product change places
     so_far = by_region.aggregate(items=count(), revenue=total("cents"), weighed=weighed, newest=maximum("at"))
-    so_far.named("sum").collect(SO_FAR)
+    ends.end(so_far.named("sum"), SO_FAR)
     return flow
 
 

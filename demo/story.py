@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from demo.edges import Edges, InMemory
 from demo.executors import executor_of
 from demo.judge import Verdict, judge
 from demo.load import Dial
@@ -61,15 +62,17 @@ class Script:
 
 
 class Story:
-    def __init__(self, directory: Path, on: str, script: Script | None = None) -> None:
+    def __init__(self, directory: Path, on: str, script: Script | None = None, edges: Edges | None = None) -> None:
         self._directory = directory.absolute()  # workers may run elsewhere
         self._on = on
+        self._edges: Edges = edges or InMemory()
         self._script = script or Script()
         self.events: list[Event] = []
         spark = on == "spark"
         base, most = self._script.lines_per_second, self._script.lines_per_second * self._script.times
         self._record = Step("lay out a year of sales")
-        self._start = Step("start Spark and its executors" if spark else "start the workers")
+        started = "Spark and its executors" if spark else "the workers"
+        self._start = Step(f"start Kafka, {started}" if self._edges.what else f"start {started}")
         self._start.remark = self._hint = "takes 20 to 40 s" if spark else "takes a few seconds"
         self._base = Step(f"{base:,} lines a second")
         self._out = Step(f"load triples to {most:,}: scale out")
@@ -91,9 +94,11 @@ class Story:
             tape = record(self._directory)
             self._record.remark = f"{len(tape.times):,} lines of {len(tape.stores)} stores"
         self.dial = Dial(tape, self._directory / "plan.json")
-        self.watch = Watch(self.dial)
+        self.watch = Watch(self.dial, self._edges)
         with ExitStack() as stack:
+            stack.enter_context(closing(self._edges))
             with self._step(screen, self._start):
+                self._edges.open(tape, self.dial.path)
                 job = stack.enter_context(closing(self._begin(tape)))
                 self._until(job, screen, self._started, START_SECONDS)
                 self._start.remark = f"{self.watch.picture.workers} workers"
@@ -112,12 +117,14 @@ class Story:
             self._for(job, screen, script.calm_seconds)
             with self._step(screen, self._end):
                 found = self._close(job, screen)
+                repeated = self._edges.repeated()
         with self._step(screen, self._judge):
             assert self.dial.plan is not None
-            return judge(tape, self.dial.plan, found)
+            verdict = judge(tape, self.dial.plan, found)
+            return verdict._replace(duplicated=verdict.duplicated + repeated)
 
     def _begin(self, tape: Tape) -> Job:
-        flow = build(tape, self.dial.path, self._script.size)
+        flow = build(tape, self.dial.path, self._script.size, self._edges)
         master = self._script.master if self._on == "spark" else None
         job = start(flow, on=self._on, workers=self._script.workers, master=master)
         guards, hold = job.watch.governor.guards, self._script.hold_seconds
@@ -192,10 +199,16 @@ class Story:
 
     def _close(self, job: Job, screen: Screen) -> Mapping[str, pa.Table]:
         self.dial.end()
+        assert self.dial.plan is not None
+        lines, enough = self.dial.plan.lines(self.dial.tape), time.monotonic() + CLOSE_SECONDS / 2
+        # What is missing by then is for the verdict to say.
+        self._until(job, screen, lambda: self._edges.all_in(lines) or time.monotonic() > enough, CLOSE_SECONDS)
+        self._edges.finish(job)
         with ThreadPoolExecutor(1) as aside:
             waiting = aside.submit(job.wait, None)
             self._until(job, screen, waiting.done, CLOSE_SECONDS)
-            return waiting.result()
+            waiting.result()
+        return self._edges.found(job)
 
     # --- waiting -------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from demo.edges import Edges
 from demo.load import Dial
 from demo.shop import BEST, EVERYWHERE, HOURS, LOOKUP, MINUTES, SO_FAR
 from seep.running.job import Job
@@ -54,10 +55,10 @@ class Picture(NamedTuple):
 
 
 class Watch:
-    def __init__(self, dial: Dial) -> None:
+    def __init__(self, dial: Dial, edges: Edges) -> None:
         self.picture = Picture()
         self.samples: list[Sample] = []
-        self._dial = dial
+        self._dial, self._edges = dial, edges
         self._measured = 0.0
 
     def look(self, job: Job) -> Picture:
@@ -72,7 +73,7 @@ class Watch:
         )
         if self._dial.open and time.monotonic() - self._measured >= MEASURE_SECONDS:
             self._measured = time.monotonic()
-            found = job.result()
+            found = self._edges.found(job)
             self._measure(self._dial.elapsed, found)
         return self.picture
 

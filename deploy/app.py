@@ -1,4 +1,7 @@
-"""A flow to try a deployment with: lines without end, their words counted by an operator that is scaled out soon."""
+"""A flow to try a deployment with: lines without end, their words counted by an operator that is scaled out soon.
+
+With KAFKA (a broker's address) lines come from the topic `lines` and counts go to the topic `counts`.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import seep
 LINES_PER_SECOND = 250
 SLEEP_SECONDS = 0.001
 OUTPUT = Path(os.environ.get("SEEP_HOME", ".seep")).absolute() / "output"
+SERVERS = os.environ.get("KAFKA", "")
 LINES = ("to be or not to be", "that is the question", "whether it is nobler in the mind to suffer")
 
 
@@ -31,7 +35,10 @@ class Count(seep.Operator):
 
 
 flow = seep.Flow("words")
-lines = flow.source("lines", seep.GeneratorSource(lambda i: {"line": LINES[i % len(LINES)]}, rate=LINES_PER_SECOND))
+made_up = seep.GeneratorSource(lambda i: {"line": LINES[i % len(LINES)]}, rate=LINES_PER_SECOND)
+topic = seep.KafkaSource("lines", servers=SERVERS, schema={"line": str}) if SERVERS else None
+lines = flow.source("lines", topic or made_up)
 words = lines.flat_map(lambda row: [Word(word) for word in row.line.split()], schema=Word)
 counted = words.key_by("word").apply(Count(), out={"word": str, "n": int}).named("count")
-counted.scale(start=2, max=6, policy="rate").sink("counts", seep.FileSink(OUTPUT, format="jsonl"))
+written = seep.KafkaSink("counts", servers=SERVERS, key="word") if SERVERS else seep.FileSink(OUTPUT, format="jsonl")
+counted.scale(start=2, max=6, policy="rate").sink("counts", written)

@@ -18,7 +18,8 @@ case "$role" in
         ;;
     flow)
         # After a restart of the container it goes on from its durable state: a fresh start would forget all of it.
-        ! compgen -G "${SEEP_HOME:-.seep}/*/store/journal" >/dev/null || set -- "$@" --resume
+        # `begun` is there once a journal is, wherever that is kept.
+        ! compgen -G "${SEEP_HOME:-.seep}/*/begun" >/dev/null || set -- "$@" --resume
         exec "$here/spark-submit.sh" "$@"
         ;;
     executor)

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -25,8 +25,10 @@ def free_port() -> int:
 class RedisServer:
     """A real Redis that keeps what it has answered; it can be killed, stopped for a while and started again."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, options: Mapping[str, str] | None = None) -> None:
+        """`options`: its own, in place of those that make it durable."""
         self.home = home
+        self._options = options
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._process: subprocess.Popen[bytes] | None = None
@@ -36,16 +38,9 @@ class RedisServer:
         if found is None:
             pytest.skip("no redis-server here; install it with: apt-get install -y redis-server")
         self.home.mkdir(parents=True, exist_ok=True)
-        options = {
-            "port": str(self.port),
-            "bind": "127.0.0.1",
-            "dir": str(self.home),
-            "appendonly": "yes",
-            "appendfsync": "always",
-            "maxmemory-policy": "noeviction",
-            "save": "",
-            "daemonize": "no",
-        }
+        durable = {"bind": "127.0.0.1", "appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
+        place = {"port": str(self.port), "dir": str(self.home), "daemonize": "no"}
+        options = {**(self._options or {**durable, "save": ""}), **place}
         arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
         with (self.home / "redis.log").open("ab") as log:
             self._process = subprocess.Popen([found, *arguments], stdout=log, stderr=log)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -18,14 +19,22 @@ def running() -> list[str]:
 
 def ask(flow: str, method: str, route: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     """The job's answer. Raises Misuse (the request was wrong) or Retry (the job cannot now)."""
+    home = job_path(flow)
+    if not (home / "api").exists():
+        known = ", ".join(running()) or "none"
+        raise Misuse(f"flow {flow!r} does not run here (running: {known}); start it with: seep run APP")
+    return ask_job(home, method, route, body)
+
+
+def ask_job(home: Path, method: str, route: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The same of the job in this directory."""
     import httpx  # a third of a second that `seep --help` does without
 
-    home = job_path(flow)
+    flow = unquote(home.name)
     try:
         address, token = (home / "api").read_text(), (home / "token").read_text()
     except FileNotFoundError:
-        known = ", ".join(running()) or "none"
-        raise Misuse(f"flow {flow!r} does not run here (running: {known}); start it with: seep run APP") from None
+        raise Misuse(f"flow {flow!r} does not run in {home}; start it, or read one of its savepoints") from None
     try:
         answer = httpx.request(
             method,

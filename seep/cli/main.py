@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from seep.cli import apps, bench, jobs, simulate
+from seep.cli import apps, bench, jobs, simulate, state
 from seep.errors import Misuse, Retry, SeepError
 
 app = typer.Typer(
@@ -31,6 +31,7 @@ for verb in (
     jobs.savepoint,
     jobs.audit,
     jobs.chaos,
+    state.state,
     jobs.stop,
     simulate.simulate,
 ):

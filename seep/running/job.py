@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import sys
 import time
@@ -15,15 +14,17 @@ import pyarrow as pa
 from seep.backends.local import LocalBackend
 from seep.backends.needs import need_ray, need_redis, need_spark
 from seep.backends.process import end_workers
-from seep.control.requests import FixEpoch, ReleaseEpoch
 from seep.errors import Misuse, Retry, SeepError, error_of
 from seep.flow.build import Flow
 from seep.flow.check import prepared, runnable
 from seep.protocol.effects import ReadJournal
-from seep.protocol.journal import LIVE, Journal, Replace
+from seep.protocol.journal import Journal, Replace
+from seep.running import views
 from seep.running.audit import audit_of
+from seep.running.fixing import PATIENCE_SECONDS, Fixing, wait_until
+from seep.running.queries import Answer, Query, answer_of, shown
 from seep.running.result import Result, collected
-from seep.running.savepoint import Savepoint, source_positions, whole
+from seep.running.savepoint import Savepoint, savepoint_at, source_positions, whole
 from seep.running.state import check_operator, state_table
 from seep.runtime import controllernumbers
 from seep.runtime.api import ApiServer
@@ -41,7 +42,6 @@ from seep.runtime.watch import Watch
 from seep.state.checkpoint import Checkpoint
 from seep.state.codec import DamagedError
 
-PATIENCE_SECONDS = 60.0
 HEADROOM_EPOCHS = 1_000_000
 """A flow restored from a savepoint goes on above every number the saved one may have used meanwhile."""
 
@@ -80,7 +80,7 @@ def start(
                 f"the job in {path} cannot be resumed: its plan: {error}; is its key the one it had?"
             ) from error
     else:
-        saved = _savepoint(restore, path) if restore is not None else None
+        saved = savepoint_at(path, restore) if restore is not None else None
         if saved is not None:
             saved.check(graph)
         ready = prepared(graph)
@@ -88,7 +88,7 @@ def start(
             # Without a controller its workers may still write, until they notice.
             end_workers(JobDirectory(path))
             _forget(JobDirectory(path))
-        for part in ("store", "elsewhere", "sockets", "workers", "api", "token", LETTERS):
+        for part in ("store", "elsewhere", views.DIRECTORY, "sockets", "workers", "api", "token", LETTERS):
             _remove(path / part)
         directory = JobDirectory.create(path, graph, flow.settings, ready)
         if store is not None:
@@ -127,10 +127,6 @@ def _forget(directory: JobDirectory) -> None:
         print(f"seep: what the job before has kept under {known['prefix']} stays there: {problem}", file=sys.stderr)
 
 
-def _savepoint(restore: str | Path, path: Path) -> Savepoint:
-    return Savepoint(Path(restore) if "/" in str(restore) else path / "savepoints" / str(restore))
-
-
 def _backend(on: str, master: str | None) -> Callable[[JobDirectory], Backend]:
     """Refuses what cannot run here, while nothing is changed yet."""
     if on == "local":
@@ -161,6 +157,7 @@ class Job:
         self.host = ControllerHost(directory, backend, workers)
         reader = PrometheusServer(prometheus, flow.name) if prometheus else Scraper(directory.targets)
         self.watch = Watch(self.host, reader)
+        self._fixing = Fixing(self.host)
         self.exporter = Exporter(self._numbers, controllernumbers.FAMILIES, controllernumbers.HISTOGRAMS)
         self._control = HostControl(flow.name, self.host, self.watch, self.exporter.serve(directory.address))
         self.api = ApiServer(directory.path, self)
@@ -192,7 +189,7 @@ class Job:
 
     def audit(self) -> dict[str, Any]:
         """Do the books balance: was every row that was put on an edge, up to one epoch, taken from it once?"""
-        with self._fixed() as fixed:
+        with self._fixing.fixed() as fixed:
             store, graph = self.directory.store(), self.host.machine.graph
             return audit_of(graph, self.journal, store, fixed.at, self._saved(fixed), self._positions(fixed))
 
@@ -209,11 +206,31 @@ class Job:
         """What an operator remembers, by key, at one epoch of the running flow."""
         graph = self.host.machine.graph
         check_operator(graph, operator)
-        with self._fixed() as fixed:
-            store, view = self.directory.store(), self.host.view
-            chosen = [p for p in fixed.old if p.operator == operator]
-            checkpoints = [whole(store, p, view.statuses[p].fixed_version) for p in chosen]
-        return state_table(graph, operator, checkpoints)
+        return state_table(graph, operator, self._fixing.kept(self.directory.store(), [operator])[1][operator])
+
+    def query(self, sql: str, at: str | Path | None = None) -> pa.Table:
+        """SQL over what operators remember (``-`` in names is ``_``) at one epoch of the running flow; `at`: at a
+        savepoint."""
+        return self._answer(sql, at).table
+
+    def query_shown(self, sql: str, at: str | None = None) -> dict[str, Any]:
+        """The same as `seep state` shows it."""
+        return shown(self.name, self._answer(sql, at))
+
+    def _answer(self, sql: str, at: str | Path | None) -> Answer:
+        graph = self.host.machine.graph
+        if at is not None:
+            return answer_of(graph, savepoint_at(self.directory.path, at), sql)
+        query = Query(graph, sql)
+        epoch, kept = self._fixing.kept(self.directory.store(), list(query.tables.values()))
+        return query.on(epoch, kept.__getitem__)
+
+    def view(self, operator: str) -> dict[str, Any]:
+        """What an operator remembers, laid down in a directory for readers in other processes; it goes by itself."""
+        check_operator(self.host.machine.graph, operator)
+        epoch, kept = self._fixing.kept(self.directory.store(), [operator])
+        path = views.lay_down(self.directory, self.name, epoch, kept[operator])
+        return {"flow": self.name, "operator": operator, "epoch": epoch, "path": str(path)}
 
     # --- changing ------------------------------------------------------------------------------------------------
 
@@ -255,7 +272,7 @@ class Job:
         if "/" in name or name.startswith("."):
             raise Misuse(f"{name!r} is no name for a savepoint; give some letters")
         began = time.monotonic()
-        with self._fixed() as fixed:
+        with self._fixing.fixed() as fixed:
             highest = max(s.epoch for s in self.host.view.statuses.values()) + HEADROOM_EPOCHS
             saved, positions = self._saved(fixed), self._positions(fixed)
             Savepoint.write(path, self.directory.key, self.name, fixed.at, highest, saved, positions)
@@ -290,49 +307,8 @@ class Job:
         self.api.close()
         self.exporter.close()
 
-    # --- one epoch -----------------------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def _fixed(self) -> Any:
-        """All operator partitions keep a checkpoint of one epoch while this lasts; the sources have passed it."""
-        self.host.request(FixEpoch())
-        found: list[Replace] = []
-
-        def ready() -> bool:
-            view = self.host.view
-            pending = [r for r in view.journal.replaces if not r.operator]
-            if not pending:
-                return False
-            statuses = [view.statuses.get(p) for p in pending[0].old]
-            at = pending[0].at
-            others = [
-                view.statuses.get(e.partition)
-                for e in view.journal.entries.values()
-                if e.role == LIVE and e.partition not in pending[0].old
-            ]
-            if all(s and s.fixed_version and s.fixed_epoch == at for s in statuses) and all(
-                s and (s.epoch >= at or s.ended) for s in others
-            ):
-                found[:] = pending[:1]
-            return bool(found)
-
-        try:
-            self._until(ready, "a checkpoint of one epoch")
-            yield found[0]
-        finally:
-            for pending in self.journal.replaces:
-                if not pending.operator:
-                    self.host.request(ReleaseEpoch(pending.number))
-
     def _until(self, done: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not done():
-            if self.host.outcome:
-                raise Retry(f"{what}: the flow has {self.host.outcome}")
-            if time.monotonic() > deadline:
-                latest = next((said for _, said in reversed(self.host.view.decisions)), "nothing")
-                raise Retry(f"{what}: not done within {PATIENCE_SECONDS:.0f} s; the controller's last step: {latest}")
-            time.sleep(0.005)
+        wait_until(self.host, done, what)
 
 
 class Unwaiting:

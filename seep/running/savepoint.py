@@ -71,11 +71,12 @@ class Savepoint:
         files.replace(path / "manifest.json", [json.dumps(manifest, indent=1).encode()])
         return cls(path)
 
-    def checkpoints(self, operator: str) -> list[Checkpoint]:
+    def checkpoints(self, operator: str, part: KeyRange | None = None) -> list[Checkpoint]:
+        """Of every partition it had; `part`: of these buckets alone."""
         numbers = self.manifest["operators"].get(operator)
         if numbers is None:
             raise Misuse(f"the savepoint has no state of an operator {operator!r}")
-        return [whole(self.store, PartitionId(operator, number), 0) for number in numbers]
+        return [whole(self.store, PartitionId(operator, number), 0, part) for number in numbers]
 
     def check(self, graph: Graph) -> None:
         """Refuse an app that has no place for something that was saved: it would be lost without a word."""
@@ -163,9 +164,14 @@ class Savepoint:
         self._put(store, Append(0, partition, FIRST, after, record))
 
 
-def whole(store: Any, partition: PartitionId, upto: int) -> Checkpoint:
-    """One full checkpoint out of a chain."""
-    reply = store.perform(LoadCheckpoints(0, partition, upto))
+def savepoint_at(path: Path, name: str | Path) -> Savepoint:
+    """A savepoint of the job in this directory by its name, or any by its own directory."""
+    return Savepoint(Path(name) if "/" in str(name) else path / "savepoints" / str(name))
+
+
+def whole(store: Any, partition: PartitionId, upto: int, part: KeyRange | None = None) -> Checkpoint:
+    """One full checkpoint out of a chain; `part`: of these buckets alone."""
+    reply = store.perform(LoadCheckpoints(0, partition, upto, part))
     if reply is None or reply.error or not reply.value:
         raise DataLoss(f"checkpoint {upto or ''} of {partition} cannot be read: {reply and reply.error}")
     chain: list[Checkpoint] = reply.value

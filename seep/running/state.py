@@ -7,6 +7,7 @@ the operator itself: a fresh one is loaded with the checkpoints of all partition
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -14,7 +15,9 @@ from seep.errors import Misuse
 from seep.flow.fused import FusedLogic
 from seep.model.arrow import ArrowState
 from seep.partition.contract import Graph
+from seep.runtime.job import JobDirectory
 from seep.state.checkpoint import Checkpoint
+from seep.state.codec import DamagedError
 
 
 def check_operator(graph: Graph, operator: str) -> None:
@@ -24,6 +27,18 @@ def check_operator(graph: Graph, operator: str) -> None:
         kind = graph.nodes[operator].kind if operator in graph.nodes else ""
         problem = f"{operator!r} is a {kind} and keeps no state" if kind else f"no operator {operator!r}"
         raise Misuse(f"{problem}; operators are: {', '.join(operators) or 'none'}")
+
+
+def saved_graph(path: Path) -> Graph:
+    """The flow of the job in this directory, by the code it was started with."""
+    try:
+        return JobDirectory(path).code()[0]
+    except FileNotFoundError:
+        raise Misuse(f"there is no job in {path}; is SEEP_HOME the directory that it was started with?") from None
+    except DamagedError as error:
+        raise Misuse(f"the job in {path} cannot be read: {error}; is its key the one it had?") from error
+    except (ImportError, AttributeError) as error:
+        raise Misuse(f"the code of the job in {path} cannot be loaded: {error}; is it on PYTHONPATH?") from error
 
 
 def state_table(graph: Graph, operator: str, checkpoints: Iterable[Checkpoint]) -> pa.Table:

@@ -47,6 +47,10 @@ class JobControl(Protocol):
 
     def audit(self) -> dict[str, Any]: ...
 
+    def query_shown(self, sql: str, at: str | None = None) -> dict[str, Any]: ...
+
+    def view(self, operator: str) -> dict[str, Any]: ...
+
     def stop(self, drain: bool) -> dict[str, Any]: ...
 
 
@@ -66,6 +70,15 @@ class Kill(BaseModel):
 
 class Savepoint(BaseModel):
     name: str = Field(min_length=1, max_length=100)
+
+
+class State(BaseModel):
+    sql: str = Field(min_length=1, max_length=100_000)
+    at: str | None = None
+
+
+class View(BaseModel):
+    operator: str
 
 
 class Stop(BaseModel):
@@ -126,6 +139,14 @@ def create_app(control: JobControl, token: str) -> FastAPI:
     @app.get("/audit")
     def audit() -> dict[str, Any]:
         return control.audit()
+
+    @app.post("/state")
+    def state(body: State) -> dict[str, Any]:
+        return control.query_shown(body.sql, body.at)
+
+    @app.post("/view")
+    def view(body: View) -> dict[str, Any]:
+        return control.view(body.operator)
 
     @app.post("/stop")
     def stop(body: Stop) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
     key        32 random bytes, 0600: proves membership, signs what is saved
     code       the graph and its settings, cloudpickled
-    plan       sealed by the key: the digest of `code`, and which app it is of (`seep.runtime.identity`)
+    plan       sealed by the key: the digest of `code`, which app it is of (`seep.runtime.identity`), and which run
     store/     checkpoints, logs, journal        sockets/   where processes listen
     elsewhere  only where the store is a server: its address, and under which prefix the job keeps what it keeps
     workers/   WORKER.json (host, process id, metrics port), WORKER.log
@@ -61,7 +61,8 @@ class JobDirectory:
         job = cls(home)
         code = cloudpickle.dumps((prepared or graph, settings))
         files.replace(home / "code", [code])
-        plan = {"code": hashlib.sha256(code).hexdigest(), "app": identity_of(graph, settings)}
+        run = secrets.token_hex(8)
+        plan = {"code": hashlib.sha256(code).hexdigest(), "app": identity_of(graph, settings), "run": run}
         files.replace(home / "plan", [encode_value(PLAN, plan, job.key)])
         return job
 
@@ -95,6 +96,11 @@ class JobDirectory:
             raise DamagedError(f"{self.path / 'code'} is not the code that the plan names")
         graph, settings = cloudpickle.loads(data)
         return graph, settings
+
+    @property
+    def run(self) -> str:
+        """Drawn when the job was created, kept when it is resumed: epochs of another run are other epochs."""
+        return str(self._plan().get("run", ""))
 
     @property
     def has_begun(self) -> bool:

@@ -10,7 +10,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted(
-    path for folder in ("seep", "operators", "demo", "benchmarks") for path in (ROOT / folder).rglob("*.py")
+    path
+    for folder in ("seep", "operators", "pyspark_seep", "demo", "benchmarks")
+    for path in (ROOT / folder).rglob("*.py")
 )
 LINES_AT_MOST = 400
 LEFTOVERS = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b")

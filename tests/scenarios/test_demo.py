@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import closing
 from io import StringIO
 from pathlib import Path
 
@@ -10,14 +12,19 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from demo.judge import judge
-from demo.load import Plan, Tills
+from benchmarks.servers.kafka import fetched
+from demo.edges import Edges, InMemory, OnKafka
+from demo.judge import Verdict, judge
+from demo.load import Dial, Plan, Tills
 from demo.picture import Event, draw
+from demo.report import report
 from demo.sales import Tape, record
 from demo.screen import Screen, Step
-from demo.shop import SO_FAR, Size
+from demo.shop import LOOKUP, SO_FAR, Size, build
 from demo.story import Script, Story
 from demo.watch import Picture, Sample
+from seep.running.job import Job
+from tests.scenarios.oracles import advance, until
 
 SMALL = Script(
     lines_per_second=1_000,
@@ -38,16 +45,7 @@ def tape(tmp_path_factory: pytest.TempPathFactory) -> Tape:
 
 @pytest.mark.timeout(200)
 def test_the_story_ends_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SEEP_HOME", str(tmp_path / "home"))
-    story = Story(tmp_path / "demo", "local", SMALL)
-    lines = StringIO()
-    with Screen(Console(file=lines), "supermarkets", "made up", story.steps) as screen:
-        verdict = story.tell(screen)
-    assert verdict.exact, verdict
-    assert verdict.lines > 10_000
-    assert [step.title for step in story.steps if step.seconds is None] == []
-    said = lines.getvalue()
-    assert said.startswith("supermarkets\n")
+    story, _, said = told(tmp_path, monkeypatch, InMemory())
     assert "lookup: 2 -> " in said
     kinds = [event.kind for event in story.events]
     assert [kinds.count("load"), kinds.count("kill"), kinds.count("back")] == [2, 1, 1]
@@ -56,6 +54,52 @@ def test_the_story_ends_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert story.watch.picture.partitions <= SMALL.least or "not yet" in said, "given back, or said why not"
     draw(tmp_path / "demo.png", "supermarkets", story.watch.samples, story.dial.rates, story.events)
     assert (tmp_path / "demo.png").read_bytes().startswith(PNG)
+
+
+@pytest.mark.slow
+@pytest.mark.server
+@pytest.mark.timeout(400)
+def test_from_and_to_kafka_it_is_exact_for_who_reads_committed_messages(
+    tape: Tape, begin: Callable[..., Job], tmp_path: Path
+) -> None:
+    """Without the controller's part of the story, which needs a machine that is not too busy."""
+    if not fetched():
+        pytest.skip("no Kafka: tools/setup kafka")
+    with closing(OnKafka(tmp_path)) as edges:
+        dial = Dial(tape, tmp_path / "plan.json")
+        edges.open(tape, dial.path)
+        job = begin(build(tape, dial.path, SMALL.size, edges), workers=4)
+        dial.begin(1_000)
+        for victim in (LOOKUP, SO_FAR):
+            advance(job, 40, SO_FAR, 120)
+            job.kill(victim, 0)
+        advance(job, 40, SO_FAR, 120)
+        dial.end()
+        assert dial.plan is not None
+        lines = dial.plan.lines(tape)
+        until(lambda: edges.all_in(lines), "all lines in the output", 120)
+        edges.finish(job)
+        job.wait(120)
+        verdict, repeated = judge(tape, dial.plan, edges.found(job)), edges.repeated()
+    assert (verdict.exact, repeated) == (True, 0), verdict
+    assert verdict.lines > 2_000
+    said = StringIO()
+    report(Console(file=said, width=200), verdict, "kafka")
+    assert "as a consumer of committed messages has seen them" in said.getvalue()
+
+
+def told(path: Path, monkeypatch: pytest.MonkeyPatch, edges: Edges) -> tuple[Story, Verdict, str]:
+    monkeypatch.setenv("SEEP_HOME", str(path / "home"))
+    story = Story(path / "demo", "local", SMALL, edges)
+    lines = StringIO()
+    with Screen(Console(file=lines), "supermarkets", "made up", story.steps) as screen:
+        verdict = story.tell(screen)
+    assert verdict.exact, verdict
+    assert verdict.lines > 10_000
+    assert [step.title for step in story.steps if step.seconds is None] == []
+    said = lines.getvalue()
+    assert said.startswith("supermarkets\n")
+    return story, verdict, said
 
 
 def test_the_year_is_whole(tape: Tape) -> None:

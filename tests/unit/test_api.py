@@ -45,6 +45,12 @@ class Control:
     def audit(self) -> dict[str, Any]:
         return {"balanced": True}
 
+    def query_shown(self, sql: str, at: str | None = None) -> dict[str, Any]:
+        return {"sql": sql, "at": at}
+
+    def view(self, operator: str) -> dict[str, Any]:
+        return {"operator": operator}
+
     def stop(self, drain: bool) -> dict[str, Any]:
         return {"drain": drain}
 
@@ -74,6 +80,9 @@ def test_every_route(client: httpx.Client) -> None:
     assert client.post("/rebalance", json={"operator": "count"}).json() == {"operator": "count", "rebalanced": True}
     assert client.post("/kill", json={"operator": "count", "index": 0}).json() == {"worker": "w1"}
     assert client.get("/audit").json() == {"balanced": True}
+    assert client.post("/state", json={"sql": "select 1"}).json() == {"sql": "select 1", "at": None}
+    assert client.post("/state", json={"sql": "select 1", "at": "v1"}).json() == {"sql": "select 1", "at": "v1"}
+    assert client.post("/view", json={"operator": "count"}).json() == {"operator": "count"}
     assert client.post("/stop", json={"drain": True}).json() == {"drain": True}
 
 

@@ -43,6 +43,15 @@ class Control:
     def audit(self) -> dict[str, Any]:
         return {"balanced": False}
 
+    def query_shown(self, sql: str, at: str | None = None) -> dict[str, Any]:
+        if "nowhere" in sql:
+            raise Misuse("sql: no table 'nowhere'; tables are: count")
+        rows = [{"key": "a", "n": 5, "note": None}, {"key": "bc", "n": 12, "note": "x" * 100}]
+        return {"flow": "my sales", "epoch": 9, "columns": ["key", "n", "note"], "rows": rows if at is None else []}
+
+    def view(self, operator: str) -> dict[str, Any]:
+        return {"operator": operator}
+
     def stop(self, drain: bool) -> dict[str, Any]:
         return {"flow": "my sales", "stopping": "drain" if drain else "stop"}
 
@@ -73,6 +82,20 @@ def test_ps(run: Run) -> None:
     assert code == 0
     assert out.splitlines() == ["my sales  running  workers: 1", "  count/0  buckets 0-4095  epoch 7  on w1"]
     assert json.loads(run("ps", "my sales", "--json")[1]) == STATUS
+
+
+def test_state(run: Run) -> None:
+    code, out, _ = run("state", "my sales", "select * from count")
+    wide = "x" * 59 + "…"
+    assert (code, out.splitlines()) == (0, ["key   n  note", "a     5", f"bc   12  {wide}", "2 rows at epoch 9"])
+    found = json.loads(run("state", "my sales", "select * from count", "--json")[1])
+    assert (found["epoch"], found["rows"][0]) == (9, {"key": "a", "n": 5, "note": None})
+    assert run("state", "my sales", "select *", "--at", "v1") == (0, "key  n  note\n0 rows at epoch 9\n", "")
+    wrong = "seep: sql: no table 'nowhere'; tables are: count\n"
+    assert run("state", "my sales", "select * from nowhere") == (2, "", wrong)
+    code, _, said = run("state", "yours", "select 1", "--at", "v1")
+    assert code == 2
+    assert said.startswith("seep: flow 'yours' has never run here")
 
 
 def test_verbs(run: Run) -> None:

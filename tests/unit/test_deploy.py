@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,9 +16,14 @@ from typing import Any
 import pytest
 import yaml
 
+from benchmarks.servers.kafka import KafkaBroker, fetched
 from seep.cli.apps import only
 from seep.flow.check import runnable
+from seep.flow.compile import compile_flow
 from seep.runtime import controllernumbers, numbers
+from seep.runtime.stores.redis import check
+from tests.kafka import make_topic, read_all, write_in_transactions
+from tests.servers import RedisServer
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 FAMILIES = (*numbers.FAMILIES, *controllernumbers.FAMILIES)
@@ -119,10 +125,90 @@ def test_the_example_can_be_run() -> None:
     assert f"/{flow.name}/token" in (DEPLOY / "prometheus.yml").read_text()
 
 
+def test_the_example_from_and_to_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = compose()["flow"]["environment"]["KAFKA"]
+    monkeypatch.setenv("KAFKA", asked)
+    nodes = {node.name: node for node in compile_flow(only(DEPLOY / "app.py")).nodes.values()}
+    source, sink = nodes["lines"].make.connector, nodes["counts"].make.sink
+    assert (source.servers, sink.servers) == (asked, asked)
+    made = re.findall(r"for topic in (.*); do", (DEPLOY / "kafka-topics.sh").read_text())
+    assert made == [f"{source.topic} {sink.topic}"]
+    assert f"--topic {source.topic}\n" in (DEPLOY / "kafka-lines.sh").read_text()
+
+
+def test_servers_are_set_alike_everywhere() -> None:
+    """But for addresses."""
+    assert kafka_settings() == kafka_settings_of_kubernetes()
+    assert set(redis_settings()) == {*redis_settings_of_kubernetes(), "bind"} - {"protected-mode"}
+
+
 @pytest.mark.parametrize("script", sorted(DEPLOY.glob("*.sh")), ids=lambda path: path.name)
 def test_scripts_can_be_read(script: Path) -> None:
     subprocess.run(["bash", "-n", str(script)], check=True)
     assert os.access(script, os.X_OK)
+
+
+def compose() -> dict[str, Any]:
+    services: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yml").read_text())["services"]
+    return services
+
+
+def workload(name: str) -> dict[str, Any]:
+    """The first container of a StatefulSet."""
+    documents = yaml.safe_load_all((DEPLOY / "kubernetes" / f"{name}.yml").read_text())
+    [found] = [one for one in documents if one["kind"] == "StatefulSet"]
+    container: dict[str, Any] = found["spec"]["template"]["spec"]["containers"][0]
+    return container
+
+
+def kafka_settings() -> dict[str, str]:
+    return _properties(compose()["kafka"]["environment"])
+
+
+def kafka_settings_of_kubernetes() -> dict[str, str]:
+    return _properties({one["name"]: one["value"] for one in workload("kafka")["env"]})
+
+
+def _properties(environment: dict[str, str]) -> dict[str, str]:
+    """As the image makes them of its environment, without places."""
+    found = {name.removeprefix("KAFKA_").lower().replace("_", "."): value for name, value in environment.items()}
+    places = ("listeners", "advertised.listeners", "log.dirs", "controller.quorum.voters")
+    return {name: value for name, value in found.items() if name not in places}
+
+
+def redis_settings() -> dict[str, str]:
+    return _options(shlex.split(compose()["redis"]["command"]))
+
+
+def redis_settings_of_kubernetes() -> dict[str, str]:
+    return _options(workload("redis")["args"])
+
+
+def _options(command: list[str]) -> dict[str, str]:
+    assert command[0] == "redis-server"
+    return dict(zip((name.removeprefix("--") for name in command[1::2]), command[2::2], strict=True))
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("settings", [redis_settings(), redis_settings_of_kubernetes()], ids=["compose", "kubernetes"])
+def test_redis_set_like_this_is_good_enough(settings: dict[str, str], tmp_path: Path) -> None:
+    server = RedisServer(tmp_path, {**settings, "bind": "127.0.0.1"})
+    server.start()
+    try:
+        check(server.url)
+    finally:
+        server.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.server
+def test_kafka_set_like_this_has_transactions(tmp_path: Path) -> None:
+    if not fetched():
+        pytest.skip("no Kafka: tools/setup kafka")
+    with KafkaBroker(tmp_path / "broker", kafka_settings()) as broker:
+        topic = make_topic(broker.address, "counts", 4)
+        write_in_transactions(broker.address, topic, [(True, [b"a"]), (False, [b"b"]), (True, [b"c"])])
+        assert [message.value() for message in read_all(broker.address, topic)] == [b"a", b"c"]
 
 
 def submitted(*command: str | Path, **environment: str) -> str:
@@ -142,7 +228,7 @@ def test_what_is_submitted() -> None:
 def test_a_container_that_is_started_again_resumes(tmp_path: Path) -> None:
     entry = (DEPLOY / "entrypoint.sh", "flow", "app.py")
     assert submitted(*entry, SEEP_HOME=str(tmp_path)).endswith("--master spark://m:7077")
-    (tmp_path / "words" / "store" / "journal").mkdir(parents=True)
+    (tmp_path / "words" / "begun").mkdir(parents=True)
     assert submitted(*entry, SEEP_HOME=str(tmp_path)).endswith("--master spark://m:7077 --resume")
 
 

@@ -57,6 +57,10 @@ class Store(Protocol):
 class Tail(Protocol):
     """A partition's log as an onlooker follows it."""
 
+    @property
+    def place(self) -> Any:
+        """How far it has come: a plain value, from which another one can go on."""
+
     def more(self) -> list[tuple[int, Any]]:
         """(epoch, record) since the last call."""
 

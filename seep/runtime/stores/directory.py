@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from seep.model.ids import Generation, PartitionId
 from seep.protocol.effects import (
@@ -66,9 +67,9 @@ class DirectoryStore:
             "torn_tails": sum(log.torn_tails for log in list(self._logs.values())),
         }
 
-    def tail(self, partition: PartitionId) -> Tail:
-        """For an onlooker who follows a partition's log."""
-        return Tail(self._place(partition) / "log", self._key)
+    def tail(self, partition: PartitionId, place: Any = None) -> Tail:
+        """For an onlooker who follows a partition's log; `place`: from where another one stood."""
+        return Tail(self._place(partition) / "log", self._key, place)
 
     def _perform(self, effect: StoreEffect) -> StoreReply | None:
         match effect:

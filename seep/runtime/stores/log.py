@@ -199,10 +199,14 @@ class Tail:
     rewritten between two looks, and forgotten, it misses; whoever reads can tell by what the records say.
     """
 
-    def __init__(self, path: Path, key: bytes) -> None:
+    def __init__(self, path: Path, key: bytes, place: tuple[int, int] | None = None) -> None:
         self._path = path
         self._key = key
-        self._inode, self._end = 0, 0
+        self._inode, self._end = place or (0, 0)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self._inode, self._end
 
     def more(self) -> list[tuple[int, Any]]:
         """Records since the last call; after a rewrite some of them once more."""

@@ -90,9 +90,9 @@ class RedisStore:
         for name in self._client.scan_iter(match=f"{self._prefix}*", count=1000):
             self._client.unlink(name)
 
-    def tail(self, partition: PartitionId) -> RedisTail:
-        """For an onlooker who follows a partition's log."""
-        return RedisTail(self._client, self._name("log", partition), self._key)
+    def tail(self, partition: PartitionId, place: Any = None) -> RedisTail:
+        """For an onlooker who follows a partition's log; `place`: from where another one stood."""
+        return RedisTail(self._client, self._name("log", partition), self._key, place)
 
     def _perform(self, effect: StoreEffect) -> StoreReply | None:
         match effect:
@@ -263,9 +263,13 @@ class RedisTail:
     """What others append to a log. What they have forgotten between two looks it misses; whoever reads can tell by what
     the records say."""
 
-    def __init__(self, client: Any, name: str, key: bytes) -> None:
+    def __init__(self, client: Any, name: str, key: bytes, place: Any = None) -> None:
         self._client, self._name, self._key = client, name, key
-        self._after = "-"
+        self._after = place or "-"
+
+    @property
+    def place(self) -> str:
+        return self._after
 
     def more(self) -> list[tuple[int, Any]]:
         """Records since the last call; none while Redis does not answer."""
