@@ -105,7 +105,7 @@ def _looks_around(expression: pl.Expr, schema: pa.Schema, whole: bool) -> bool:
             for i in range(frame.height):
                 frame.slice(i, 1).with_columns(expression.alias("__value"))
         except pl.exceptions.PolarsError:
-            # These rows do not suit it (text that is no number): the next ones may. If they do together, it looks at them.
+            # These rows do not suit it (text that is no number); the next may. If together they do, it looks around.
             if whole and _suits(frame, expression):
                 return True
             continue
