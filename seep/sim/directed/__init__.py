@@ -17,6 +17,7 @@ from seep.sim.directed import (
     loads,
     outages,
     parts,
+    saved,
     shown,
     tables,
     zombies,
@@ -40,6 +41,7 @@ FILES = (
     loads,
     tables,
     parts,
+    saved,
     shown,
 )
 

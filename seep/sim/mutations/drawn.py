@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 
 from seep.sim.mutations.patch import TREE, Mutant, source_of
 
-FOLDERS = ("seep/partition", "seep/control")
-FILES = ("seep/state/buffer.py",)
+FOLDERS = ("seep/partition", "seep/control", "seep/state")
 FLIPS: dict[type[ast.cmpop], tuple[str, str]] = {
     ast.Lt: ("<", ">="),
     ast.LtE: ("<=", ">"),
@@ -34,7 +32,6 @@ UNSEEN = ("_note(", ".count(", "counts[", "self.counts", "statistics", "self.row
 
 def modules() -> list[str]:
     found = [path for folder in FOLDERS for path in sorted((TREE / folder).glob("*.py"))]
-    found += [TREE / Path(file) for file in FILES]
     names = [str(path.relative_to(TREE))[:-3].replace("/", ".") for path in found]
     return [name for name in names if not name.endswith(("__init__", "contract", "pace"))]
 
