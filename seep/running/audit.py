@@ -61,13 +61,19 @@ def counters_of(graph: Graph, checkpoints: Iterable[Checkpoint], sources: Any) -
             _add(nodes[name], known[5])
     for checkpoint in checkpoints:
         if isinstance(checkpoint.state, ArrowState):
-            for table in (TAILS, "counters"):
-                if table in checkpoint.state.tables:
-                    rows = checkpoint.state.tables[table]
-                    counted = zip(rows.column("name").to_pylist(), rows.column("count").to_pylist(), strict=True)
-                    for counter, number in counted:
-                        _add(nodes[checkpoint.partition.operator], {counter: number})
+            _add(nodes[checkpoint.partition.operator], counted_in(checkpoint.state))
     return nodes
+
+
+def counted_in(state: ArrowState) -> Counters:
+    """What an operator's saved state has counted."""
+    found: Counters = {}
+    for table in (TAILS, "counters"):
+        if table in state.tables:
+            rows = state.tables[table]
+            for counter, number in zip(rows.column("name").to_pylist(), rows.column("count").to_pylist(), strict=True):
+                _add(found, {counter: number})
+    return found
 
 
 def sent_to(graph: Graph, nodes: dict[str, Counters], sink: str) -> int:
