@@ -23,8 +23,9 @@ def save(flow: seep.Flow, path: Path, epochs: int, key: bytes = b"k" * 32) -> Sa
     controller = world.controller
 
     def slowest() -> int:
-        # A sink that gets no rows says so only now and then.
-        found = [s.epoch for p, s in controller.statuses.items() if graph.nodes[p.operator].kind != "sink"]
+        # A sink that gets no rows says so only now and then; who has ended says nothing more.
+        kinds = {name: node.kind for name, node in graph.nodes.items()}
+        found = [s.epoch for p, s in controller.statuses.items() if kinds[p.operator] != "sink" and not s.ended]
         return min(found, default=0)
 
     def fixed() -> bool:
