@@ -122,14 +122,7 @@ class ArrowBatch:
             return 0
         if "digest" in self._known:
             return self._known["digest"]
-        digests = np.full(self.rows, PRIME_5, np.uint64)
-        for array in self.record.columns:
-            shape = column_of(array)
-            if shape.width < 0:
-                fold_variable(digests, shape.starts, shape.values, shape.validity, shape.bit)
-            elif shape.width > 0:
-                fold_fixed(digests, shape.values, shape.width, shape.validity, shape.bit)
-        self._known["digest"] = int(sum_digests(digests))
+        self._known["digest"] = int(sum_digests(row_digests(self.record)))
         return self._known["digest"]
 
     @staticmethod
@@ -140,6 +133,18 @@ class ArrowBatch:
             return parts[0]
         record = pa.concat_batches([p.record for p in parts])
         return ArrowBatch(record, np.concatenate([p.buckets for p in parts]))
+
+
+def row_digests(record: pa.RecordBatch) -> npt.NDArray[np.uint64]:
+    """Of each row: made of its values, column after column."""
+    digests = np.full(record.num_rows, PRIME_5, np.uint64)
+    for array in record.columns:
+        shape = column_of(array)
+        if shape.width < 0:
+            fold_variable(digests, shape.starts, shape.values, shape.validity, shape.bit)
+        elif shape.width > 0:
+            fold_fixed(digests, shape.values, shape.width, shape.validity, shape.bit)
+    return digests
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ class Placing:
             found = self.saved.checkpoints(fitting.saved_as)
             watermark, now_ms = min(c.watermark for c in found), max(c.now_ms for c in found)
             states = [fitting.fit(c.state, now_ms) for c in found if isinstance(c.state, ArrowState)]
-            state = self._with_books(node.name, _united(states))
+            state = self._with_books(node.name, united(states))
             self._counters[node.name] = counted_in(state)
         self._watermarks[node.name] = watermark
         for entry in entries:
@@ -138,7 +138,7 @@ class Placing:
             raise DataLoss(f"savepoint {self.saved.path.name!r} could not be put in place: {reply and reply.value}")
 
 
-def _united(states: list[ArrowState]) -> ArrowState:
+def united(states: list[ArrowState]) -> ArrowState:
     """The states of all partitions: their keys are disjoint, and what is replicated is the same in each."""
     if len(states) < 2:
         return states[0] if states else ArrowState({})
