@@ -46,7 +46,7 @@ def _moment(at_us: int) -> Any:
 def values_of(layout: Layout, table: str, records: pa.RecordBatch) -> list[dict[str, Any]]:
     """Of each entry: what it holds, by column; of a user's Operator by state."""
     names = [name for name in records.schema.names if name not in (BUCKET, KEY)]
-    rows = records.select(names).to_pylist()
+    rows: list[dict[str, Any]] = records.select(names).to_pylist()
     if table != KEYS or VALUE not in names:
         return rows
     kinds = {field.name: field.metadata[KIND].decode() for field in layout.states}

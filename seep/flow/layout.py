@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from operators.apply import Operator, states_of
 from operators.content import state_type
-from seep.flow.fused import TAILS
+from seep.flow.fused import OWN
 from seep.model.schema import physical
 from seep.partition.contract import Node
 
@@ -73,7 +73,7 @@ def layout_of(node: Node) -> Layout:
         aggregates=_aggregates(given),
         states=_states(subject) if user else pa.schema([]),
         version=subject.state_version if user else 0,
-        tables={name: table.schema for name, table in node.make().snapshot(True).tables.items() if name != TAILS},
+        tables={name: table.schema for name, table in node.make().snapshot(True).tables.items() if name not in OWN},
     )
 
 

@@ -132,7 +132,9 @@ class ArrowBatch:
         if len(parts) == 1:
             return parts[0]
         record = pa.concat_batches([p.record for p in parts])
-        return ArrowBatch(record, np.concatenate([p.buckets for p in parts]))
+        digests = [p._known["digest"] for p in parts if "digest" in p._known]
+        known = {"digest": sum(digests) % 2**64} if len(digests) == len(parts) else {}
+        return ArrowBatch(record, np.concatenate([p.buckets for p in parts]), _known=known)
 
 
 def row_digests(record: pa.RecordBatch) -> npt.NDArray[np.uint64]:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from seep.flow.entries import keys_of, values_of
-from seep.flow.fused import TAILS
+from seep.flow.fused import OWN
 from seep.flow.layout import Layout
 from seep.model.arrow import BUCKET, KEY, ArrowState, row_digests
 from seep.running.placing import united
@@ -22,7 +22,7 @@ from seep.running.savepoint import Savepoint
 
 EXAMPLES = 3
 """Of each kind, for each operator."""
-COUNTED = frozenset({TAILS, "counters"})
+COUNTED = OWN | {"counters"}
 """The audit's books: they differ whenever anything has happened."""
 KINDS = ("added", "removed", "changed")
 

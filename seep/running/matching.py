@@ -11,7 +11,7 @@ from typing import Any
 
 from seep.errors import Misuse
 from seep.flow.fitting import Fitting, fitting_of
-from seep.flow.fused import IN, OUT
+from seep.flow.fused import IN, IN_DIGEST, OUT, OUT_DIGEST
 from seep.flow.layout import Layout, layout_of
 from seep.partition.contract import Graph, Node
 
@@ -29,6 +29,7 @@ class Asked:
 
 
 UNCHANGED = Asked()
+_OF_EDGES = (IN, OUT, IN_DIGEST, OUT_DIGEST)
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Match:
         return {counter: number for counter, number in renamed.items() if counter is not None}
 
     def counter(self, name: str, counter: str) -> str | None:
-        return self.books[name].get(counter) if counter.startswith((IN, OUT)) else counter
+        return self.books[name].get(counter) if counter.startswith(_OF_EDGES) else counter
 
 
 def match(where: str, manifest: Manifest, graph: Graph, asked: Asked) -> Match:
@@ -135,13 +136,9 @@ def _books(manifest: Manifest, graph: Graph, was: Mapping[str, str]) -> dict[str
         # A sink has no state and keeps its name, or its books begin anew.
         ends = (was.get(edge.source), was.get(edge.target, edge.target), edge.port)
         if ends in known:
-            books[edge.source] |= _renamed(OUT, known[ends], edge.name)
-            books[edge.target] |= _renamed(IN, str(edge.port), str(edge.port))
+            books[edge.source] |= {prefix + known[ends]: prefix + edge.name for prefix in (OUT, OUT_DIGEST)}
+            books[edge.target] |= {f"{prefix}{edge.port}": f"{prefix}{edge.port}" for prefix in (IN, IN_DIGEST)}
     return books
-
-
-def _renamed(prefix: str, old: str, new: str) -> dict[str, str]:
-    return {prefix + old: prefix + new}
 
 
 def edges_of(graph: Graph) -> list[list[Any]]:

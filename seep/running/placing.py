@@ -14,14 +14,14 @@ import pyarrow as pa
 
 from seep.control.planner import first_journal
 from seep.errors import DataLoss
-from seep.flow.fused import TAILS
+from seep.flow.fused import BOOKS, TAILS
 from seep.model.arrow import BUCKET, KEY, REPLICATED, ArrowState, joined
 from seep.model.epoch import Progress
 from seep.model.ids import BEGINNING, Generation, PartitionId
 from seep.partition.contract import Graph, Node, split_buckets
 from seep.protocol.effects import Append, FenceStore, PutCheckpoint, SwapJournal
 from seep.protocol.journal import Entry, Journal
-from seep.running.audit import Counters, counted_in, sent_to
+from seep.running.audit import Counters, add, counted_in, sent_to
 from seep.running.matching import Match
 from seep.state.checkpoint import Checkpoint
 
@@ -83,7 +83,9 @@ class Placing:
         return min((edge.watermark(self._watermarks.get(edge.source, BEGINNING)) for edge in edges), default=BEGINNING)
 
     def _with_books(self, name: str, state: ArrowState) -> ArrowState:
-        """The counters of its edges under the names that these have now."""
+        """The counters of its edges under the names that these have now; what they were in each of the last epochs is
+        left behind with those epochs."""
+        state = ArrowState({table: rows for table, rows in state.tables.items() if table != BOOKS})
         if TAILS not in state.tables:
             return state
         rows = state.tables[TAILS].to_pylist()
@@ -106,9 +108,7 @@ class Placing:
         splits: dict[int, list[Any]] = {}
         for split, (_, end, *rest, counted) in saved["splits"].items():
             splits[int(split)] = [end, end, *rest, self.matched.counters(node.name, counted)]
-            for counter, number in splits[int(split)][-1].items():
-                counters = self._counters[node.name]
-                counters[counter] = counters.get(counter, 0) + number
+            add(self._counters[node.name], splits[int(split)][-1])
         for entry in entries:
             record = {
                 "after": after - 1,
@@ -126,8 +126,8 @@ class Placing:
         """The books go on: what was sent to a sink up to the savepoint counts as committed."""
         for node in self.graph.nodes.values():
             if node.kind == "sink":
-                rows = sent_to(self.graph, self._counters, node.name)
-                self._put(Append(0, PartitionId(node.name, 0), FIRST, after, (rows, None)))
+                sent = sent_to(self.graph, self._counters, node.name)
+                self._put(Append(0, PartitionId(node.name, 0), FIRST, after, (sent, None)))
 
     def _put(self, effect: PutCheckpoint | Append | SwapJournal) -> None:
         if not isinstance(effect, SwapJournal):
