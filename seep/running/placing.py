@@ -17,7 +17,7 @@ from seep.errors import DataLoss
 from seep.flow.fused import BOOKS, TAILS
 from seep.model.arrow import BUCKET, KEY, REPLICATED, ArrowState, joined
 from seep.model.epoch import Progress
-from seep.model.ids import BEGINNING, Generation, PartitionId
+from seep.model.ids import BEGINNING, EVERYTHING, Generation, KeyRange, PartitionId
 from seep.partition.contract import Graph, Node, split_buckets
 from seep.protocol.effects import Append, FenceStore, PutCheckpoint, SwapJournal
 from seep.protocol.journal import Entry, Journal
@@ -60,19 +60,23 @@ class Placing:
         fitting = self.matched.operators.get(node.name)
         if fitting is None:
             watermark, now_ms = self._watermark_into(node), self._now_ms
-            state: ArrowState = node.make().snapshot(True)
+            states: dict[KeyRange, ArrowState] = {EVERYTHING: node.make().snapshot(True)}
         else:
             found = self.saved.checkpoints(fitting.saved_as)
             watermark, now_ms = min(c.watermark for c in found), max(c.now_ms for c in found)
-            states = [fitting.fit(c.state, now_ms) for c in found if isinstance(c.state, ArrowState)]
-            state = self._with_books(node.name, united(states))
-            self._counters[node.name] = counted_in(state)
+            saved = {c.key_range: c.state for c in found if isinstance(c.state, ArrowState)}
+            states = {r: self._with_books(node.name, fitting.fit(state, now_ms)) for r, state in saved.items()}
+            for state in states.values():
+                add(self._counters[node.name], counted_in(state))
         self._watermarks[node.name] = watermark
+        if any(entry.key_range not in states for entry in entries):
+            whole = united(list(states.values()))
+            states = {entry.key_range: whole.part(entry.key_range) for entry in entries}
         for entry in entries:
             # Its buffers begin empty, at the savepoint: nothing before it can be asked for.
             start = Progress(after, now_ms, watermark)
             trimmed = {edge.name: start for edge in self.graph.outputs(node.name)}
-            part = state.part(entry.key_range)
+            part = states[entry.key_range]
             position = (1, 0, after, now_ms, watermark, False)
             checkpoint = Checkpoint(entry.partition, FIRST, entry.key_range, *position, part, trimmed=trimmed)
             self._put(PutCheckpoint(0, checkpoint))
