@@ -161,6 +161,8 @@ class Fitting:
         for name, schema in self.now.tables.items():
             if name in tables:
                 tables[name] = self._fitted(tables[name], schema)
+            else:
+                tables[name] = pa.RecordBatch.from_pylist([], schema=schema)
         for name in set(self.saved.tables) - set(self.now.tables):
             tables.pop(name, None)
         if self.migrates and self.operator is not None:

@@ -77,6 +77,8 @@ def start(
     if store is not None:
         need_redis(store)
     if resume:
+        if restore is not None:
+            raise Misuse("resume goes on from the job's own state, restore from a savepoint; give one of them")
         if not _has_journal(path, store):
             raise Misuse(f"flow {flow.name!r} has nothing to resume in {path}; start it without --resume")
         try:

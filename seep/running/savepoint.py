@@ -8,6 +8,7 @@ is copied, together with where each source's splits stood. Which part of an app 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable
 from dataclasses import replace as with_fields
 from importlib.metadata import version
@@ -68,15 +69,20 @@ class Savepoint:
             raise Misuse(f"savepoint {path.name!r} exists already; choose another name")
         for part in (path.parent, path, path / "store"):
             files.make_directory(part)
-        files.replace(path / "key", [key])
-        store = DirectoryStore(path / "store", key)
         operators: dict[str, Any] = {name: {"layout": found, "partitions": []} for name, found in layouts_of(graph)}
-        for checkpoint in checkpoints:
-            store.perform(FenceStore(0, checkpoint.partition, FIRST))
-            reply = store.perform(PutCheckpoint(0, checkpoint))
-            if reply is None or reply.error:
-                raise DataLoss(f"savepoint {path.name!r} could not be written: {reply and reply.error}")
-            operators[checkpoint.partition.operator]["partitions"].append(checkpoint.partition.number)
+        try:
+            files.replace(path / "key", [key])
+            store = DirectoryStore(path / "store", key)
+            for checkpoint in checkpoints:
+                store.perform(FenceStore(0, checkpoint.partition, FIRST))
+                reply = store.perform(PutCheckpoint(0, checkpoint))
+                if reply is None or reply.error:
+                    raise DataLoss(f"savepoint {path.name!r} could not be written: {reply and reply.value}")
+                operators[checkpoint.partition.operator]["partitions"].append(checkpoint.partition.number)
+        except BaseException:
+            # What is half there would be in the way of the next try.
+            shutil.rmtree(path, ignore_errors=True)
+            raise
         manifest = {
             "format": FORMAT,
             "seep": version("seep"),

@@ -47,6 +47,8 @@ def test_restored_with_another_parallelism(begin: Callable[..., Job], tmp_path: 
 def test_names_that_are_none_and_savepoints_that_are_not_there(begin: Callable[..., Job], tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="there is no savepoint"):
         begin(counting("saved", ROWS, tmp_path / "gate"), restore="nowhere")
+    with pytest.raises(Misuse, match="give one of them"):
+        begin(counting("saved", ROWS, tmp_path / "gate"), restore="nowhere", resume=True)
     job = begin(counting("saved", ROWS, tmp_path / "gate"))
     with pytest.raises(Misuse, match="no name for a savepoint"):
         job.savepoint("../elsewhere")

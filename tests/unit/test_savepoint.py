@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +64,14 @@ def test_an_app_without_the_saved_names_is_refused(tmp_path: Path, files: Path) 
         savepoint.match(compile_flow(flow_of(files)))
     with pytest.raises(seep.Misuse, match="another app: this one has no source 'lines'"):
         savepoint.match(compile_flow(flow_of(files, source="rows", operator=True)))
+
+
+def test_one_that_could_not_be_written_leaves_nothing(tmp_path: Path, files: Path) -> None:
+    def damaged() -> Iterator[Checkpoint]:
+        yield Checkpoint(PartitionId("count", 0), Generation(1, 0), EVERYTHING, 1, 0, 5, 0, 0, False, ArrowState({}))
+        raise seep.DataLoss("the next one cannot be read")
+
+    graph = compile_flow(flow_of(files, operator=True))
+    with pytest.raises(seep.DataLoss, match="cannot be read"):
+        Savepoint.write(tmp_path / "v1", b"k" * 32, "lines", 5, 9, damaged(), {}, graph)
+    assert not (tmp_path / "v1").exists()

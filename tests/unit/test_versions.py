@@ -17,6 +17,7 @@ from tests.saving import save
 
 ROWS, KEYS, EPOCH_ROWS, SAVED_EPOCHS = 120, 6, 6, 8
 SALE = {"k": pa.string(), "n": pa.int64()}
+OUT = {"k": str, "n": int, "held": int}
 
 Build = Callable[[seep.Stream], Any]
 
@@ -136,6 +137,19 @@ def test_names_that_are_none(path: Path, asked: dict[str, Any], what: str) -> No
 def test_rename_and_drop_need_a_savepoint() -> None:
     with pytest.raises(seep.Misuse, match="give restore= with them"):
         seep.run(flow_of(counting), drop=["count"])
+
+
+def test_an_operator_that_kept_nothing_may_become_any_other(path: Path) -> None:
+    def told(name: str) -> Build:
+        def build(stream: seep.Stream) -> None:
+            kept = stream.shuffle().named("op") if name == "shuffle" else stream.apply(First, out=OUT).named("op")
+            kept.collect("rows")
+
+        return build
+
+    saved = save(flow_of(told("shuffle")), path, SAVED_EPOCHS)
+    read = saved.manifest["sources"]["sales"]["splits"]["0"][1]
+    assert goes_on(path, flow_of(told("apply")))["rows"].num_rows == ROWS - read
 
 
 # --- columns -----------------------------------------------------------------------------------------------------
@@ -333,8 +347,7 @@ class Retyped(seep.Operator):
 
 
 def applied(operator: Any) -> seep.Flow:
-    out = {"k": str, "n": int, "held": int}
-    return flow_of(lambda s: s.apply(operator, out=out).named("user").collect("rows"))
+    return flow_of(lambda s: s.apply(operator, out=OUT).named("user").collect("rows"))
 
 
 def test_a_state_that_was_added_begins_empty(path: Path) -> None:
