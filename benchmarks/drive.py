@@ -183,9 +183,11 @@ class Watched(ABC):
 class Driven(Watched):
     """One whose controller runs in this process."""
 
-    def __init__(self, flow: seep.Flow, path: Path, rate: float, on: str, workers: int) -> None:
+    def __init__(
+        self, flow: seep.Flow, path: Path, rate: float, on: str, workers: int, restore: Path | None = None
+    ) -> None:
         super().__init__(path, rate)
-        self.job: Job = seep.start(flow, on=on, workers=workers)
+        self.job: Job = seep.start(flow, on=on, workers=workers, restore=restore)
 
     @property
     def recorded(self) -> Recorded:

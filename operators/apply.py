@@ -45,6 +45,14 @@ class Operator:
     ...         ctx.emit({"store": ctx.key, "total": self.total.value})
     """
 
+    state_version: int = 1
+    """Of what the states hold. Who changes what it means raises it, and writes `migrate`."""
+
+    def migrate(self, states: dict[str, Any], version: int) -> dict[str, Any]:
+        """A savepoint of other states, or of another `state_version`, is restored: what one key held, by the name of
+        the state, becomes what it holds from now on."""
+        return states
+
     def on_row(self, row: Any, ctx: Context) -> None:
         """A row has come."""
 

@@ -34,6 +34,18 @@ def state_column(declared: Declared[Any], cells: Sequence[Cell]) -> pa.Array:
         return pa.array([None if value is None else str(value) for value in values], pa.string())
 
 
+def state_type(declared: Declared[Any]) -> pa.DataType:
+    """What its cells hold, as a column type; text for what has none.
+
+    >>> state_type(MapState(str, int))
+    MapType(map<string, int64>)
+    """
+    try:
+        return _type(declared)
+    except Misuse:
+        return pa.string()
+
+
 def _type(declared: Declared[Any]) -> pa.DataType:
     match declared:
         case CounterState():

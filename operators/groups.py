@@ -127,4 +127,7 @@ class Groups:
         for name, accumulator in self.accumulators.items():
             prefix = f"{name}."
             columns = {n.removeprefix(prefix): entries.column(n) for n in entries.schema.names if n.startswith(prefix)}
-            accumulator.restore(found.slots, columns)
+            if columns:
+                accumulator.restore(found.slots, columns)
+            else:
+                accumulator.clear(found.slots)  # an aggregate that was not there when this was saved begins empty

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seep.model.arrow import BUCKET, DELETED, KEY, Buckets
+from seep.model.batch import DIGESTS
 from seep.model.ids import BUCKETS
 
 _COLUMNS = pa.schema([(BUCKET, pa.uint16()), (KEY, pa.binary()), ("name", pa.string()), ("count", pa.int64())])
@@ -39,8 +40,14 @@ class Tally:
         counts += number
         self.touched[name] |= number > 0
 
+    def add_digest(self, name: str, bucket: int, digest: int) -> None:
+        """Not a number of rows but a sum of their digests: in which bucket means nothing, only all together do."""
+        counts = self._of(name)
+        counts[bucket] = (int(counts[bucket]) + digest) % DIGESTS
+        self.touched[name][bucket] = True
+
     def totals(self) -> dict[str, int]:
-        return {name: int(counts.sum()) for name, counts in self.counts.items()}
+        return {name: int(counts.sum()) % DIGESTS for name, counts in self.counts.items()}
 
     def snapshot(self, full: bool) -> pa.RecordBatch:
         """A state table: every counter above zero, or those touched since the last snapshot."""

@@ -25,6 +25,9 @@ Workers = Annotated[int, typer.Option("--workers", min=1, help="worker processes
 Prometheus = Annotated[
     str | None, typer.Option("--prometheus", help="a server that scrapes the workers; without one the controller does")
 ]
+Stored = Annotated[
+    str | None, typer.Option("--store", metavar="URL", help="a Redis that keeps the state, redis://HOST:PORT/0")
+]
 Master = Annotated[str | None, typer.Option("--master", help="the master of --on spark, or the address of --on ray")]
 
 
@@ -87,9 +90,7 @@ def run(
         bool, typer.Option("--resume", help="go on from the durable state of a job that is gone")
     ] = False,
     prometheus: Prometheus = None,
-    store: Annotated[
-        str | None, typer.Option("--store", metavar="URL", help="a Redis that keeps the state, redis://HOST:PORT/0")
-    ] = None,
+    store: Stored = None,
     json: Json = False,
 ) -> None:
     """Run a flow until its input ends or it is stopped; Ctrl-C stops it.
@@ -106,23 +107,39 @@ def restore(
     on: On = "local",
     workers: Workers = 2,
     master: Master = None,
+    prometheus: Prometheus = None,
+    store: Stored = None,
+    rename: Annotated[
+        list[str] | None,
+        typer.Option("--rename", metavar="OLD=NEW", help="an operator or source that has another name now"),
+    ] = None,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option("--drop", metavar="NAME", help="state that may be lost: of an operator, or OPERATOR.COLUMN"),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Run a flow from a savepoint.
+    """Run a flow from a savepoint, also one of another version of it.
 
-    Example: seep restore app.py v1
+    Example: seep restore app.py v1 --rename minute=store-minute --drop best-items
     """
-    _run(only(app), on, json, {"workers": workers, "master": master, "restore": savepoint})
+    pairs = [pair.partition("=") for pair in rename or ()]
+    for old, _, new in pairs:
+        if not old or not new:
+            raise Misuse(f"--rename {old}{new}: give OLD=NEW, such as minute=store-minute")
+    changed = {"restore": savepoint, "rename": {old: new for old, _, new in pairs}, "drop": drop or ()}
+    options = {"workers": workers, "master": master, "prometheus": prometheus, "store": store}
+    _run(only(app), on, json, options, changed)
 
 
-def _run(flow: Flow, on: str, json: bool, options: dict[str, Any]) -> None:
+def _run(flow: Flow, on: str, json: bool, options: dict[str, Any], restore: dict[str, Any] | None = None) -> None:
     from seep.running import run as run_once
     from seep.running import start
 
     if on == "inline":
-        result = run_once(flow)
+        result = run_once(flow, **(restore or {}))
     else:
-        job = start(flow, on=on, **options)
+        job = start(flow, on=on, **options, **(restore or {}))
         show([{"flow": flow.name, "state": "running"}], json, lambda a: [f"{a['flow']} runs; stop it with Ctrl-C"])
         try:
             result = job.wait()

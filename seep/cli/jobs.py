@@ -97,7 +97,7 @@ def audit(flow: Flow, json: Json = False) -> None:
     Example: seep audit sales
     """
     answer = client.ask(flow, "GET", "audit")
-    show([answer], json, _facts)
+    show([{"flow": flow, **answer}], json, _audited_lines)
     if answer.get("balanced") is False:
         raise typer.Exit(1)
 
@@ -150,6 +150,22 @@ def _verdict_lines(answer: dict[str, Any]) -> list[str]:
 
 def _facts(answer: dict[str, Any]) -> list[str]:
     return [f"{name}: {value}" for name, value in answer.items()]
+
+
+def _audited_lines(answer: dict[str, Any]) -> list[str]:
+    lines = [f"{answer['flow']}: the books {'' if answer['balanced'] else 'do not '}balance at epoch {answer['epoch']}"]
+    lines += [f"  {problem}" for problem in answer["problems"]]
+    lines += [f"  source {name}: {rows} read" for name, rows in answer["read"].items()]
+    lines += [f"  {edge['edge']}: {edge['sent']} sent, {_taken(edge['taken'])}" for edge in answer["edges"]]
+    lines += [f"  sink {name}: {sink['committed']} committed" for name, sink in answer["sinks"].items()]
+    for name, counters in answer["elsewhere"].items():
+        lines.append(f"  {name}: " + ", ".join(f"{number} {counter}" for counter, number in counters.items()))
+    return lines
+
+
+def _taken(rows: int | None) -> str:
+    # By a sink, or by every partition.
+    return "not counted on the way" if rows is None else f"{rows} taken"
 
 
 def _explained_lines(answer: dict[str, Any]) -> list[str]:

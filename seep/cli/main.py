@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from seep.cli import apps, bench, jobs, simulate, state
+from seep.cli import apps, bench, jobs, savepoints, simulate, state
 from seep.errors import Misuse, Retry, SeepError
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ for verb in (
     jobs.rebalance,
     jobs.kill,
     jobs.savepoint,
+    savepoints.diff,
     jobs.audit,
     jobs.chaos,
     state.state,

@@ -9,6 +9,8 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
+import pyarrow as pa
+
 from operators.step import Step
 from seep.errors import Misuse
 from seep.flow.build import Flow
@@ -138,7 +140,9 @@ def _node(
 ) -> Node:
     replicated = frozenset(port for port, number in enumerate(ports) if vertex.inputs[number].broadcast)
     make: Any
-    settings = {"verb": vertex.verb, **vertex.settings}
+    # All columns that come in, also those that nobody reads.
+    columns = pa.schema([field for given in vertex.inputs for field in given.schema])
+    settings = {"verb": vertex.verb, "columns": columns, **vertex.settings}
     if vertex.kind == "source":
         make = IntakePlan(
             name,

@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from operators.books import TABLE, Books
 from operators.combine import Combine, Combiner, worth_folding
 from operators.index import KeyIndex
 from operators.retract import SIGN
@@ -34,10 +35,16 @@ UNCLAIMED = 1_000
 
 TAILS = "tails"
 """The state table of what came in, went out, and was counted by fused steps."""
+BOOKS = TABLE
+"""That of what came in and went out in each of the last epochs."""
 IN = "in:"
 """Counter of the rows of a port ..."""
 OUT = "out:"
 """... and of those put on an edge: state like the others, so that the audit is exact across splits and replays."""
+IN_DIGEST, OUT_DIGEST = "in#", "out#"
+"""And what these rows were: the sums of their digests."""
+OWN = frozenset({TAILS, BOOKS})
+"""The state tables that are kept for the audit, beside those of the operator."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +107,8 @@ class Runner:
             for follower in after.get(name, ()):
                 if isinstance(follower, Route):
                     site.tally.add(OUT + follower.edge, batch.buckets)
-                    edges[follower.edge] = self._turn(follower, batch, site.epoch)
+                    sent = edges[follower.edge] = self._turn(follower, batch, site.epoch)
+                    site.tally.add_digest(OUT_DIGEST + follower.edge, int(batch.buckets[0]), sent.digest())
                 else:
                     site.operator = follower.name
                     self._follow(follower.after, follower.step.run(batch, site), site, edges)
@@ -132,11 +140,14 @@ class FusedLogic:
         self.replicated = replicated
         self.runner = Runner(name, tails)
         self._tally = Tally()
+        self._books = Books()
 
     def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
         for port, batch in inputs:
-            if port not in self.replicated:
+            if port not in self.replicated and batch.rows:
                 self._tally.add(f"{IN}{port}", batch.buckets, batch.weights)
+                self._tally.add_digest(f"{IN_DIGEST}{port}", int(batch.buckets[0]), batch.digest())
+                self._books.note(f"{IN}{port}", moment.epoch, batch)
         outputs = self.head.take(moment, inputs)
         site = Site(self.runner.name, moment.epoch, self._tally)
         errors = outputs.get("errors")
@@ -144,10 +155,16 @@ class FusedLogic:
             # A window hands back rows without a usable time as they came.
             reasons = [Failure(at, "event time is null or out of range") for at in range(errors.rows)]
             outputs = {**outputs, "errors": dead_letters(errors, reasons, site)}
-        return self.runner.run(outputs, site)
+        edges = self.runner.run(outputs, site)
+        for edge, batch in edges.items():
+            if batch.rows:
+                self._books.note(OUT + edge, moment.epoch, batch)
+        self._books.forget(moment.epoch)
+        return edges
 
     def snapshot(self, full: bool) -> ArrowState:
-        return ArrowState({**self.head.snapshot(full).tables, TAILS: self._tally.snapshot(full)})
+        own = {TAILS: self._tally.snapshot(full), BOOKS: self._books.snapshot(full)}
+        return ArrowState({**self.head.snapshot(full).tables, **own})
 
     def mostly_changed(self) -> bool:
         found: bool = self.head.mostly_changed()
@@ -155,9 +172,10 @@ class FusedLogic:
 
     def load(self, state: ArrowState) -> None:
         tables = dict(state.tables)
-        counted = tables.pop(TAILS, None)
-        if counted is not None:
-            self._tally.load(counted)
+        for name, own in ((TAILS, self._tally), (BOOKS, self._books)):
+            saved = tables.pop(name, None)
+            if saved is not None:
+                own.load(saved)
         self.head.load(ArrowState(tables))
 
     def content(self) -> pa.RecordBatch:
@@ -168,7 +186,8 @@ class FusedLogic:
     def statistics(self) -> dict[str, int]:
         found = dict(self.head.statistics())
         for name, count in self._tally.totals().items():
-            found[name] = found.get(name, 0) + count
+            if not name.startswith((IN_DIGEST, OUT_DIGEST)):
+                found[name] = found.get(name, 0) + count
         return found
 
     def take_unclaimed(self) -> list[dict[str, Any]]:

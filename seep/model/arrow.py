@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from seep.model.hashing import PRIME_5, fold_fixed, fold_variable, sum_digests
 from seep.model.ids import EVERYTHING, GROUP_BUCKETS, KeyRange
@@ -122,14 +123,7 @@ class ArrowBatch:
             return 0
         if "digest" in self._known:
             return self._known["digest"]
-        digests = np.full(self.rows, PRIME_5, np.uint64)
-        for array in self.record.columns:
-            shape = column_of(array)
-            if shape.width < 0:
-                fold_variable(digests, shape.starts, shape.values, shape.validity, shape.bit)
-            elif shape.width > 0:
-                fold_fixed(digests, shape.values, shape.width, shape.validity, shape.bit)
-        self._known["digest"] = int(sum_digests(digests))
+        self._known["digest"] = int(sum_digests(row_digests(self.record)))
         return self._known["digest"]
 
     @staticmethod
@@ -139,7 +133,21 @@ class ArrowBatch:
         if len(parts) == 1:
             return parts[0]
         record = pa.concat_batches([p.record for p in parts])
-        return ArrowBatch(record, np.concatenate([p.buckets for p in parts]))
+        digests = [p._known["digest"] for p in parts if "digest" in p._known]
+        known = {"digest": sum(digests) % 2**64} if len(digests) == len(parts) else {}
+        return ArrowBatch(record, np.concatenate([p.buckets for p in parts]), _known=known)
+
+
+def row_digests(record: pa.RecordBatch) -> npt.NDArray[np.uint64]:
+    """Of each row: made of its values, column after column."""
+    digests = np.full(record.num_rows, PRIME_5, np.uint64)
+    for array in record.columns:
+        shape = column_of(array)
+        if shape.width < 0:
+            fold_variable(digests, shape.starts, shape.values, shape.validity, shape.bit)
+        elif shape.width > 0:
+            fold_fixed(digests, shape.values, shape.width, shape.validity, shape.bit)
+    return digests
 
 
 @dataclass(frozen=True)
@@ -214,10 +222,35 @@ def compact(chain: Sequence[ArrowState]) -> ArrowState:
 def _compact(versions: list[pa.RecordBatch]) -> pa.RecordBatch:
     if len(versions) == 1 and DELETED not in versions[0].schema.names:
         return versions[0]
+    if len(versions) > 1 and DELETED not in versions[0].schema.names:
+        return _changed(versions[0], pa.concat_batches([_with_deleted(version) for version in versions[1:]]))
     table = pa.concat_batches([_with_deleted(version) for version in versions])
     codes = table.column(KEY).dictionary_encode().indices.to_numpy()
     kept = _latest(codes, table.column(DELETED).to_numpy(zero_copy_only=False))
     return table.drop_columns([DELETED]).take(pa.array(kept))
+
+
+def _changed(full: pa.RecordBatch, later: pa.RecordBatch) -> pa.RecordBatch:
+    """The same, when the first is full: its entries, which may be very many, are only looked up among those of the
+    increments, which are few."""
+    encoded = later.column(KEY).dictionary_encode()
+    codes, deleted = encoded.indices.to_numpy(), later.column(DELETED).to_numpy(zero_copy_only=False)
+    alive = _latest(codes, deleted)
+    found = pc.index_in(full.column(KEY), value_set=encoded.dictionary)
+    hit = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
+    was = found.take(pa.array(hit)).to_numpy()
+    gone = np.zeros(len(encoded.dictionary), np.bool_)
+    gone[codes[deleted]] = True
+    place = np.full(len(encoded.dictionary), -1, np.int64)
+    place[codes[alive]] = alive + full.num_rows
+    order = np.arange(full.num_rows)
+    order[hit] = np.where(gone[was], -1, place[was])
+    # What was deleted and came back stands at the end, like what is new.
+    stays = np.zeros(len(encoded.dictionary), np.bool_)
+    stays[was] = ~gone[was]
+    end = alive[~stays[codes[alive]]] + full.num_rows
+    both = pa.concat_batches([full, later.drop_columns([DELETED]).select(full.schema.names)])
+    return both.take(pa.array(np.concatenate([order[order >= 0], end])))
 
 
 def _latest(codes: npt.NDArray[np.int32], deleted: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:

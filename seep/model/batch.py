@@ -11,6 +11,9 @@ from typing import Any, Protocol
 
 from seep.model.ids import KeyRange
 
+DIGESTS = 2**63
+"""Sums of digests are kept modulo this, so that they fit where counters do."""
+
 
 class Batch(Protocol):
     """Rows with, for each, the bucket it goes to. Immutable."""

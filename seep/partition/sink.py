@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from seep.model.batch import DIGESTS, Batch
 from seep.model.epoch import Moment
 from seep.model.ids import BEGINNING, FOREVER
 from seep.partition.contract import Graph, Outlet
@@ -22,14 +23,15 @@ from seep.protocol.messages import Accepted, DataMessage, Frame, Refused, Status
 
 COMMIT_BYTES = 8 << 20
 """In one append, about."""
+Sum = tuple[int, int]
+"""What is committed by then: rows, and the sum of their digests."""
 UNPUBLISHED_BYTES, UNPUBLISHED_EPOCHS = 64 << 20, 4_000
 """Committed and not yet visible: with more, nothing is taken until the outside has caught up."""
 
 
 class Commit(NamedTuple):
     epoch: int
-    rows: int
-    """Committed by then."""
+    sum: Sum
     record: bytes | None
     ended: bool
     now_ms: int = 0
@@ -53,7 +55,7 @@ class SinkPartition:
         self.failure = ""
         self.marked_ms = desk.now_ms
         self.credited = -1
-        self.rows = 0
+        self.sum: Sum = (0, 0)
         """Committed by this partition since it began: logged with each record, for the audit."""
         self.latency = Histogram()
         """From the cut at the source to the commit here, of epochs with rows."""
@@ -93,8 +95,8 @@ class SinkPartition:
             self._read_log(self.desk.call_again)
             return
         self._begin_outlet(reply.value)
-        for epoch, (rows, record) in reply.value:
-            self.committed, self.rows = epoch, rows
+        for epoch, ((rows, digest), record) in reply.value:
+            self.committed, self.sum = epoch, (rows, digest)
             self._publish(epoch, record, ended=False)
         self.inputs.taken = self.inputs.highest = self.committed
         self.running = True
@@ -104,7 +106,7 @@ class SinkPartition:
     def _begin_outlet(self, log: Sequence[tuple[int, Any]]) -> None:
         """With the first record of our own: a savepoint that was restored has left one from before."""
         own = (kept for epoch, kept in log if epoch >= self.entry.first)
-        rows, record = next(own, (0, None))
+        (rows, _), record = next(own, ((0, 0), None))
         self.outlet.begin(self.entry.partition, rows, record)
 
     # --- taking --------------------------------------------------------------------------------------------------
@@ -132,12 +134,12 @@ class SinkPartition:
             stop = self._stop()
             if inputs.taken >= stop:
                 if (commits[-1].epoch if commits else self.committed) < stop:
-                    commits.append(Commit(stop, self.rows, None, self.ended))
+                    commits.append(Commit(stop, self.sum, None, self.ended))
                 break
             bound, upcoming = inputs.bound(), inputs.next_epoch()
             if upcoming > stop and bound >= stop and stop < FOREVER:
                 inputs.move(stop)
-                commits.append(Commit(stop, self.rows, None, self.ended))
+                commits.append(Commit(stop, self.sum, None, self.ended))
                 break
             if upcoming == FOREVER or upcoming > bound or upcoming > stop:
                 break
@@ -148,10 +150,10 @@ class SinkPartition:
             )
             self.ended = ended
             record = self.outlet.encode(self.moment, batches)
-            self.rows += sum(batch.rows for _, batch in batches)
+            self.sum = _counted(self.sum, batches)
             due = self.desk.now_ms - self.marked_ms >= self.desk.settings.checkpoint_ms and not commits
             if record is not None or ended or due:
-                commits.append(Commit(upcoming, self.rows, record, ended, now_ms))
+                commits.append(Commit(upcoming, self.sum, record, ended, now_ms))
                 size += len(record or b"")
         return commits
 
@@ -175,7 +177,7 @@ class SinkPartition:
     def _write(self, call: Call) -> None:
         assert self.appending is not None
         partition, generation = self.entry.partition, self.entry.generation
-        *before, last = [(commit.epoch, (commit.rows, commit.record)) for commit in self.appending]
+        *before, last = [(commit.epoch, (commit.sum, commit.record)) for commit in self.appending]
         call(self, lambda token: Append(token, partition, generation, *last, tuple(before)), self._appended)
 
     def _appended(self, reply: StoreReply) -> None:
@@ -253,7 +255,7 @@ class SinkPartition:
             return
         idle = self.inputs.taken > self.committed and self.appending is None
         if idle and self.desk.now_ms - self.marked_ms >= self.desk.settings.checkpoint_ms:
-            self._append([Commit(self.inputs.taken, self.rows, None, self.ended)])
+            self._append([Commit(self.inputs.taken, self.sum, None, self.ended)])
         elif self.desk.now_ms - self.marked_ms >= self.desk.settings.checkpoint_ms:
             self.marked_ms = self.desk.now_ms
             self.inputs.trim(self.committed)
@@ -287,10 +289,15 @@ class SinkPartition:
             ended=self.running and self.ended and self.appending is None and not self.unpublished,
             fenced=self.fenced,
             failure=self.failure or self.inputs.failure,
-            statistics={"rows_in": self.rows},
+            statistics={"rows_in": self.sum[0]},
             watermark=self.moment.watermark,
         )
 
     def stop(self) -> None:
         self.running = False
         self.desk.forget(self)
+
+
+def _counted(before: Sum, batches: Sequence[tuple[int, Batch]]) -> Sum:
+    rows, digest = before
+    return rows + sum(batch.rows for _, batch in batches), (digest + sum(b.digest() for _, b in batches)) % DIGESTS

@@ -12,7 +12,7 @@ from functools import cache, partial
 from typing import Any
 
 from seep.errors import DataLoss, SeepError
-from seep.model.batch import Batch
+from seep.model.batch import DIGESTS, Batch
 from seep.model.epoch import NOTHING, UNKNOWN, Progress
 from seep.model.ids import BEGINNING, FOREVER, PartitionId
 from seep.partition.contract import Graph, Intake, split_buckets
@@ -386,7 +386,7 @@ def _of_edge(outputs: Callable[[], dict[str, Batch]], edge: str) -> Batch:
 
 
 def _counted(counters: dict[str, int], more: dict[str, int]) -> dict[str, int]:
-    return {name: counters.get(name, 0) + more.get(name, 0) for name in {**counters, **more}}
+    return {name: (counters.get(name, 0) + more.get(name, 0)) % DIGESTS for name in {**counters, **more}}
 
 
 def _merge(outputs: list[dict[str, Batch]]) -> dict[str, Batch]:

@@ -1,51 +1,76 @@
-"""The books of a flow at one epoch: every row that was put on an edge was taken from it, once.
+"""The books of a flow at one epoch: every row that was put on an edge was taken from it, once, and as it was.
 
-The counters are state: they lie by bucket in the operators' checkpoints, by split in the sources' epoch logs, and in
-the sinks' committed logs. So splits, merges, kills and replays do not blur them.
+Counters and sums of digests are state: they lie by bucket in the operators' checkpoints, by split in the sources' epoch
+logs, and in the sinks' committed logs. So splits, merges, kills and replays do not blur them. They say that something
+is wrong on an edge; the same of each of the last epochs (`operators.books`, the logs) says when.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
-from seep.flow.fused import IN, OUT, TAILS
+from seep.flow.fused import BOOKS, IN, IN_DIGEST, OUT, OUT_DIGEST, TAILS
 from seep.model.arrow import ArrowState
+from seep.model.batch import DIGESTS
 from seep.model.ids import PartitionId
-from seep.partition.contract import Graph
+from seep.partition.contract import Edge, Graph
 from seep.protocol.effects import ReadLog
 from seep.protocol.journal import Journal
 from seep.state.checkpoint import Checkpoint
 
 Counters = dict[str, int]
+Count = tuple[int, int]
+"""Rows, and the sum of their digests."""
+History = dict[str, dict[int, Count]]
+"""By counter and epoch."""
 ELSEWHERE = ("filtered", "late", "errors", "skipped")
+
+
+@dataclass
+class Books:
+    """Of one node."""
+
+    counters: Counters = field(default_factory=dict)
+    history: History = field(default_factory=dict)
+
+    def note(self, counter: str, epoch: int, count: Count) -> None:
+        by_epoch = self.history.setdefault(counter, {})
+        by_epoch[epoch] = sum_of(by_epoch.get(epoch, (0, 0)), count)
 
 
 def audit_of(
     graph: Graph, journal: Journal, store: Any, epoch: int, checkpoints: Iterable[Checkpoint], sources: Any
 ) -> dict[str, Any]:
-    """For each edge what was sent and taken up to the epoch; for each node where its rows went. ``balanced``: all."""
-    nodes = counters_of(graph, checkpoints, sources)
+    """For each edge what was sent and taken up to the epoch; for each node where its rows went. ``balanced``: all, and
+    if not, ``problems`` names edges and epochs."""
+    books = {name: Books() for name in graph.nodes}
+    for name, found in sources.items():
+        _of_source(books[name], graph, journal, store, name, found, epoch)
+    for checkpoint in checkpoints:
+        if isinstance(checkpoint.state, ArrowState):
+            _of_operator(books[checkpoint.partition.operator], checkpoint.state)
+    nodes = {name: one.counters for name, one in books.items()}
+    edges, problems = [], []
+    for edge in graph.edges:
+        found, problem = _edge(edge, books, graph)
+        edges.append(found)
+        problems += problem
+    sinks = {}
     for node in graph.nodes.values():
         if node.kind == "sink":
-            nodes[node.name] = {"in": _sunk(store, journal, node.name, epoch)}
-    edges = [_edge(edge, nodes, graph) for edge in graph.edges]
-    sinks = {
-        node.name: {
-            "sent": sent_to(graph, nodes, node.name),
-            "committed": nodes[node.name]["in"],
-        }
-        for node in graph.nodes.values()
-        if node.kind == "sink"
-    }
+            sinks[node.name], problem = _sink(graph, books, journal, store, node.name, epoch)
+            problems += problem
     elsewhere = {
         name: {counter: number for counter, number in counters.items() if counter in ELSEWHERE and number}
         for name, counters in nodes.items()
     }
     return {
         "epoch": epoch,
-        "balanced": all(e["sent"] == e["taken"] for e in edges if e["taken"] is not None)
-        and all(s["sent"] == s["committed"] for s in sinks.values()),
+        "balanced": not problems,
+        "problems": problems,
         "read": {name: nodes[name].get("read", 0) for name in sources},
         "edges": edges,
         "sinks": sinks,
@@ -53,43 +78,116 @@ def audit_of(
     }
 
 
-def counters_of(graph: Graph, checkpoints: Iterable[Checkpoint], sources: Any) -> dict[str, Counters]:
-    """By node: what the saved state of an operator, or the log of a source, has counted."""
-    nodes: dict[str, Counters] = {name: {} for name in graph.nodes}
-    for name, found in sources.items():
-        for known in found["splits"].values():
-            _add(nodes[name], known[5])
-    for checkpoint in checkpoints:
-        if isinstance(checkpoint.state, ArrowState):
-            for table in (TAILS, "counters"):
-                if table in checkpoint.state.tables:
-                    rows = checkpoint.state.tables[table]
-                    counted = zip(rows.column("name").to_pylist(), rows.column("count").to_pylist(), strict=True)
-                    for counter, number in counted:
-                        _add(nodes[checkpoint.partition.operator], {counter: number})
-    return nodes
+# --- reading the books -------------------------------------------------------------------------------------------
 
 
-def sent_to(graph: Graph, nodes: dict[str, Counters], sink: str) -> int:
-    return sum(nodes[edge.source].get(OUT + edge.name, 0) for edge in graph.inputs(sink))
+def _of_source(
+    books: Books, graph: Graph, journal: Journal, store: Any, name: str, found: Mapping[str, Any], upto: int
+) -> None:
+    for known in found["splits"].values():
+        add(books.counters, known[5])
+    for entry in journal.of(name):
+        reply = store.perform(ReadLog(0, entry.partition))
+        for epoch, record in reply.value if reply and reply.value else ():
+            for edge, (digest, rows, _) in record["edges"].items():
+                if entry.first <= epoch <= min(upto, entry.last):
+                    books.note(OUT + edge, epoch, (rows, digest))
 
 
-def _edge(edge: Any, nodes: dict[str, Counters], graph: Graph) -> dict[str, Any]:
-    # What every partition takes is not counted there: it would be counted as often as there are partitions.
-    counted = graph.nodes[edge.target].kind == "operator" and not edge.broadcast
-    taken = nodes[edge.target].get(f"{IN}{edge.port}", 0) if counted else None
-    return {"edge": edge.name, "sent": nodes[edge.source].get(OUT + edge.name, 0), "taken": taken}
+def _of_operator(books: Books, state: ArrowState) -> None:
+    add(books.counters, counted_in(state))
+    if BOOKS in state.tables:
+        for row in state.tables[BOOKS].to_pylist():
+            books.note(row["name"], row["epoch"], (row["rows"], row["digest"]))
 
 
-def _sunk(store: Any, journal: Journal, sink: str, epoch: int) -> int:
-    rows = 0
+def counted_in(state: ArrowState) -> Counters:
+    """What an operator's saved state has counted."""
+    found: Counters = {}
+    for table in (TAILS, "counters"):
+        if table in state.tables:
+            rows = state.tables[table]
+            for counter, number in zip(rows.column("name").to_pylist(), rows.column("count").to_pylist(), strict=True):
+                add(found, {counter: number})
+    return found
+
+
+def sent_to(graph: Graph, nodes: Mapping[str, Counters], sink: str) -> Count:
+    """What was put on the edges to a sink."""
+    found = (0, 0)
+    for edge in graph.inputs(sink):
+        counters = nodes[edge.source]
+        found = sum_of(found, (counters.get(OUT + edge.name, 0), counters.get(OUT_DIGEST + edge.name, 0)))
+    return found
+
+
+def _committed(store: Any, journal: Journal, sink: str, upto: int) -> tuple[Count, dict[int, Count]]:
+    """By all partitions of a sink: up to the epoch, and in each of those that their logs still hold."""
+    total: Count = (0, 0)
+    history: dict[int, Count] = {}
     for number in range(journal.next_number[sink]):
         reply = store.perform(ReadLog(0, PartitionId(sink, number)))
-        totals = [total for at, (total, _) in (reply.value if reply and reply.value else ()) if at <= epoch]
-        rows += totals[-1] if totals else 0
-    return rows
+        counts = [(at, tuple(count)) for at, (count, _) in (reply.value if reply and reply.value else ()) if at <= upto]
+        for (_, before), (at, (rows, digest)) in pairwise(counts):
+            history[at] = sum_of(history.get(at, (0, 0)), (rows - before[0], (digest - before[1]) % DIGESTS))
+        total = sum_of(total, counts[-1][1]) if counts else total
+    return total, history
 
 
-def _add(counters: Counters, more: Counters) -> None:
+# --- comparing ---------------------------------------------------------------------------------------------------
+
+
+def _edge(edge: Edge, books: Mapping[str, Books], graph: Graph) -> tuple[dict[str, Any], list[str]]:
+    # What every partition takes is not counted there: it would be counted as often as there are partitions.
+    sender, receiver = books[edge.source], books[edge.target]
+    sent = (sender.counters.get(OUT + edge.name, 0), sender.counters.get(OUT_DIGEST + edge.name, 0))
+    if graph.nodes[edge.target].kind != "operator" or edge.broadcast:
+        return {"edge": edge.name, "sent": sent[0], "taken": None}, []
+    taken = (receiver.counters.get(f"{IN}{edge.port}", 0), receiver.counters.get(f"{IN_DIGEST}{edge.port}", 0))
+    found = {"edge": edge.name, "sent": sent[0], "taken": taken[0]}
+    if sent == taken:
+        return found, []
+    histories = (sender.history.get(OUT + edge.name, {}), receiver.history.get(f"{IN}{edge.port}", {}))
+    return found, [_problem(f"edge {edge.name}", "taken", (sent, taken), histories)]
+
+
+def _sink(
+    graph: Graph, books: Mapping[str, Books], journal: Journal, store: Any, name: str, epoch: int
+) -> tuple[dict[str, Any], list[str]]:
+    sent = sent_to(graph, {node: one.counters for node, one in books.items()}, name)
+    committed, kept = _committed(store, journal, name, epoch)
+    found = {"sent": sent[0], "committed": committed[0]}
+    if sent == committed:
+        return found, []
+    history: dict[int, Count] = {}
+    for edge in graph.inputs(name):
+        for at, count in books[edge.source].history.get(OUT + edge.name, {}).items():
+            history[at] = sum_of(history.get(at, (0, 0)), count)
+    into = " + ".join(edge.name for edge in graph.inputs(name))
+    return found, [_problem(f"edge {into}", "committed", (sent, committed), (history, kept))]
+
+
+def _problem(
+    where: str, done: str, totals: tuple[Count, Count], histories: tuple[Mapping[int, Count], Mapping[int, Count]]
+) -> str:
+    """What is wrong, and in which epoch first, as far back as both sides remember."""
+    (sent, _), (taken, _) = totals
+    what = f"{sent} rows sent, {taken} {done}" if sent != taken else f"the {sent} rows {done} are not those sent"
+    since = max((min(history) for history in histories if history), default=None)
+    if since is None:
+        return f"{where}: {what}; no epoch of it is remembered"
+    for epoch in sorted({*histories[0], *histories[1]}):
+        one, other = (history.get(epoch, (0, 0)) for history in histories)
+        if epoch >= since and one != other:
+            rows = f"{one[0]} sent, {other[0]} {done}" if one[0] != other[0] else f"{one[0]} rows, altered"
+            return f"{where}: {what}; first in epoch {epoch}: {rows}"
+    return f"{where}: {what}; before epoch {since}"
+
+
+def sum_of(one: Count, other: Count) -> Count:
+    return one[0] + other[0], (one[1] + other[1]) % DIGESTS
+
+
+def add(counters: Counters, more: Mapping[str, int]) -> None:
     for name, number in more.items():
-        counters[name] = counters.get(name, 0) + number
+        counters[name] = (counters.get(name, 0) + number) % DIGESTS

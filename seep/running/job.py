@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,13 @@ from seep.backends.process import end_workers
 from seep.errors import Misuse, Retry, SeepError, error_of
 from seep.flow.build import Flow
 from seep.flow.check import prepared, runnable
+from seep.partition.contract import Graph
 from seep.protocol.effects import ReadJournal
 from seep.protocol.journal import Journal, Replace
 from seep.running import views
 from seep.running.audit import audit_of
 from seep.running.fixing import PATIENCE_SECONDS, Fixing, wait_until
+from seep.running.matching import Asked, Match
 from seep.running.queries import Answer, Query, answer_of, shown
 from seep.running.result import Result, collected
 from seep.running.savepoint import Savepoint, savepoint_at, source_positions, whole
@@ -55,9 +57,13 @@ def start(
     resume: bool = False,
     prometheus: str | None = None,
     store: str | None = None,
+    rename: Mapping[str, str] | None = None,
+    drop: Collection[str] = (),
 ) -> Job:
     """Start a flow and give back the handle to it; `restore` names a savepoint to start from.
 
+    A savepoint of another version of the flow: `rename` maps names of operators and sources that have changed since
+    (``{"old": "new"}``), `drop` names what may be lost: operators and sources, or ``"visits.seen"``, a column or state.
     `store` is the address of a Redis that keeps checkpoints, logs and journal (``redis://127.0.0.1:6379/0``); without
     one the job's directory does. `resume` goes on from the durable store of a job whose processes are gone.
     `prometheus` is the address of a server that scrapes the workers (they are found at ``/targets`` of the job's API);
@@ -71,6 +77,8 @@ def start(
     if store is not None:
         need_redis(store)
     if resume:
+        if restore is not None:
+            raise Misuse("resume goes on from the job's own state, restore from a savepoint; give one of them")
         if not _has_journal(path, store):
             raise Misuse(f"flow {flow.name!r} has nothing to resume in {path}; start it without --resume")
         try:
@@ -80,9 +88,7 @@ def start(
                 f"the job in {path} cannot be resumed: its plan: {error}; is its key the one it had?"
             ) from error
     else:
-        saved = savepoint_at(path, restore) if restore is not None else None
-        if saved is not None:
-            saved.check(graph)
+        saved = restored(flow.name, graph, restore, rename, drop)
         ready = prepared(graph)
         if (path / "key").exists():
             # Without a controller its workers may still write, until they notice.
@@ -94,7 +100,7 @@ def start(
         if store is not None:
             directory.keep_elsewhere(store)
         if saved is not None:
-            saved.prepare(ready, directory.store())
+            saved[0].prepare(ready, directory.store(), saved[1])
     return Job(flow, directory, backend(directory), workers, prometheus)
 
 
@@ -125,6 +131,22 @@ def _forget(directory: JobDirectory) -> None:
         kept.forget()
     except SeepError as problem:
         print(f"seep: what the job before has kept under {known['prefix']} stays there: {problem}", file=sys.stderr)
+
+
+def restored(
+    flow: str,
+    graph: Graph,
+    restore: str | Path | None = None,
+    rename: Mapping[str, str] | None = None,
+    drop: Collection[str] = (),
+) -> tuple[Savepoint, Match] | None:
+    """The savepoint, and how it fits; refused, while nothing is changed yet, when it does not."""
+    if restore is None:
+        if rename or drop:
+            raise Misuse("rename= and drop= say how a savepoint fits this flow; give restore= with them")
+        return None
+    saved = savepoint_at(job_path(flow), restore)
+    return saved, saved.match(graph, Asked(rename or {}, drop))
 
 
 def _backend(on: str, master: str | None) -> Callable[[JobDirectory], Backend]:
@@ -193,9 +215,10 @@ class Job:
             store, graph = self.directory.store(), self.host.machine.graph
             return audit_of(graph, self.journal, store, fixed.at, self._saved(fixed), self._positions(fixed))
 
-    def _saved(self, fixed: Replace) -> list[Checkpoint]:
+    def _saved(self, fixed: Replace) -> Iterator[Checkpoint]:
+        """One after the other: all of them may be large."""
         store, view = self.directory.store(), self.host.view
-        return [whole(store, p, view.statuses[p].fixed_version) for p in fixed.old]
+        return (whole(store, p, view.statuses[p].fixed_version) for p in fixed.old)
 
     def _positions(self, fixed: Replace) -> dict[str, Any]:
         names = [n.name for n in self.host.machine.graph.nodes.values() if n.kind == "source"]
@@ -227,9 +250,10 @@ class Job:
 
     def view(self, operator: str) -> dict[str, Any]:
         """What an operator remembers, laid down in a directory for readers in other processes; it goes by itself."""
-        check_operator(self.host.machine.graph, operator)
+        graph = self.host.machine.graph
+        check_operator(graph, operator)
         epoch, kept = self._fixing.kept(self.directory.store(), [operator])
-        path = views.lay_down(self.directory, self.name, epoch, kept[operator])
+        path = views.lay_down(self.directory, self.name, epoch, kept[operator], graph)
         return {"flow": self.name, "operator": operator, "epoch": epoch, "path": str(path)}
 
     # --- changing ------------------------------------------------------------------------------------------------
@@ -274,8 +298,8 @@ class Job:
         began = time.monotonic()
         with self._fixing.fixed() as fixed:
             highest = max(s.epoch for s in self.host.view.statuses.values()) + HEADROOM_EPOCHS
-            saved, positions = self._saved(fixed), self._positions(fixed)
-            Savepoint.write(path, self.directory.key, self.name, fixed.at, highest, saved, positions)
+            saved, positions, graph = self._saved(fixed), self._positions(fixed), self.host.machine.graph
+            Savepoint.write(path, self.directory.key, self.name, fixed.at, highest, saved, positions, graph)
         return {"savepoint": name, "path": str(path), "epoch": fixed.at, "seconds": round(time.monotonic() - began, 3)}
 
     def stop(self, drain: bool = False) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from typing import Any
 from seep.errors import Misuse, error_of
 from seep.flow.build import Flow
 from seep.flow.check import prepared, runnable
-from seep.running.job import start
+from seep.running.job import restored, start
 from seep.running.result import Result, collected
+from seep.sim.store import SimStore
 from seep.sim.world import World
 
 INLINE_WORKERS = 1
@@ -38,8 +39,9 @@ def run(flow: Flow, on: str = "inline", **options: Any) -> Result:
             return job.wait()
         finally:
             job.close()
-    if options:
-        raise Misuse(f"run(on='inline') has no option {next(iter(options))!r}")
+    for option in options:
+        if option not in ("restore", "rename", "drop"):
+            raise Misuse(f"run(on='inline') has no option {option!r}")
     graph = runnable(flow)
     for node in graph.nodes.values():
         if node.kind == "source" and getattr(getattr(node.make, "connector", None), "endless", False):
@@ -48,8 +50,11 @@ def run(flow: Flow, on: str = "inline", **options: Any) -> Result:
                 " give the source an end (rows=, no follow=), or run it on='local'"
             )
     settings = with_fields(flow.settings, spare_workers=0)
-    graph = prepared(graph)
-    world = World(graph, settings, Random(0), INLINE_WORKERS, jitter_ms=0.0)
+    saved = restored(flow.name, graph, **options)
+    graph, store = prepared(graph), SimStore()
+    if saved is not None:
+        saved[0].prepare(graph, store, saved[1])
+    world = World(graph, settings, Random(0), INLINE_WORKERS, jitter_ms=0.0, store=store)
     if not world.run_until(lambda: world.controller.finished or bool(world.controller.journal.stopping), DAY_MS):
         raise Misuse(f"flow {flow.name!r}: its input has not ended after a day of virtual time; run it on='local'")
     if world.controller.journal.stopping:

@@ -1,45 +1,55 @@
 """Savepoints: the whole flow at one epoch, outside the job, to start from with any parallelism.
 
 Taking one: every operator partition keeps its checkpoint of one epoch (the controller's FixEpoch), and what those hold
-is copied, together with where each source's splits stood. Starting from one: each new partition's first checkpoint is
-cut out of the saved ones by its key range, and epochs go on above the highest number ever used.
+is copied, together with where each source's splits stood. Which part of an app takes which part of it is decided in
+`seep.running.matching`; `seep.running.placing` fills the store of the job that starts from it.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable
 from dataclasses import replace as with_fields
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from seep.control.planner import first_journal
 from seep.errors import DataLoss, Misuse
 from seep.model.arrow import ArrowState, compact
-from seep.model.epoch import Progress
-from seep.model.ids import Generation, KeyRange, PartitionId
-from seep.partition.contract import Graph, split_buckets
-from seep.protocol.effects import Append, FenceStore, LoadCheckpoints, PutCheckpoint, ReadLog, SwapJournal
+from seep.model.ids import KeyRange, PartitionId
+from seep.partition.contract import Graph
+from seep.protocol.effects import FenceStore, LoadCheckpoints, PutCheckpoint, ReadLog
 from seep.protocol.journal import Journal
-from seep.running.audit import counters_of, sent_to
-from seep.runtime.stores.base import Store
+from seep.running.matching import UNCHANGED, Asked, Match, edges_of, kind_of, layouts_of, match
+from seep.running.placing import FIRST, Placing
 from seep.runtime.stores.directory import DirectoryStore
 from seep.runtime.stores.files import Files
 from seep.state.checkpoint import Checkpoint
 
-FIRST = Generation(0, 0)
+FORMAT = 1
+"""Of the manifest and of what it describes; golden savepoints of each released version are in tests/golden."""
 
 
 class Savepoint:
-    """A directory: ``key``, ``manifest.json`` and a store with one full checkpoint for each partition."""
+    """A directory: ``key``, ``manifest.json`` and a store with one full checkpoint for each partition.
+
+    The manifest says what the checkpoints are made of, so that an app they do not fit is refused by it alone.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
             self.manifest: dict[str, Any] = json.loads((path / "manifest.json").read_bytes())
-        except FileNotFoundError:
+            key = (path / "key").read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
             raise Misuse(f"there is no savepoint at {path}") from None
-        self.store = DirectoryStore(path / "store", (path / "key").read_bytes())
+        except ValueError as problem:
+            raise DataLoss(f"the manifest of the savepoint at {path} is damaged: {problem}") from problem
+        found = self.manifest.get("format")
+        if found != FORMAT:
+            raise Misuse(f"the savepoint at {path} has the format {found}; this version of seep reads {FORMAT}")
+        self.store = DirectoryStore(path / "store", key)
 
     @classmethod
     def write(
@@ -51,6 +61,7 @@ class Savepoint:
         highest: int,
         checkpoints: Iterable[Checkpoint],
         sources: Any,
+        graph: Graph,
     ) -> Savepoint:
         """`sources`: by source: where its splits stood (`source_positions`)."""
         files = Files(sync=True)
@@ -58,110 +69,48 @@ class Savepoint:
             raise Misuse(f"savepoint {path.name!r} exists already; choose another name")
         for part in (path.parent, path, path / "store"):
             files.make_directory(part)
-        files.replace(path / "key", [key])
-        store = DirectoryStore(path / "store", key)
-        operators: dict[str, list[int]] = {}
-        for checkpoint in checkpoints:
-            store.perform(FenceStore(0, checkpoint.partition, FIRST))
-            reply = store.perform(PutCheckpoint(0, checkpoint))
-            if reply is None or reply.error:
-                raise DataLoss(f"savepoint {path.name!r} could not be written: {reply and reply.error}")
-            operators.setdefault(checkpoint.partition.operator, []).append(checkpoint.partition.number)
-        manifest = {"flow": flow, "epoch": epoch, "highest": highest, "operators": operators, "sources": sources}
+        operators: dict[str, Any] = {name: {"layout": found, "partitions": []} for name, found in layouts_of(graph)}
+        try:
+            files.replace(path / "key", [key])
+            store = DirectoryStore(path / "store", key)
+            for checkpoint in checkpoints:
+                store.perform(FenceStore(0, checkpoint.partition, FIRST))
+                reply = store.perform(PutCheckpoint(0, checkpoint))
+                if reply is None or reply.error:
+                    raise DataLoss(f"savepoint {path.name!r} could not be written: {reply and reply.value}")
+                operators[checkpoint.partition.operator]["partitions"].append(checkpoint.partition.number)
+        except BaseException:
+            # What is half there would be in the way of the next try.
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+        manifest = {
+            "format": FORMAT,
+            "seep": version("seep"),
+            "flow": flow,
+            "epoch": epoch,
+            "highest": highest,
+            "operators": operators,
+            "sources": {name: {"kind": kind_of(graph.nodes[name]), **found} for name, found in sources.items()},
+            "edges": edges_of(graph),
+        }
         files.replace(path / "manifest.json", [json.dumps(manifest, indent=1).encode()])
         return cls(path)
 
     def checkpoints(self, operator: str, part: KeyRange | None = None) -> list[Checkpoint]:
         """Of every partition it had; `part`: of these buckets alone."""
-        numbers = self.manifest["operators"].get(operator)
-        if numbers is None:
+        if operator not in self.manifest["operators"]:
             raise Misuse(f"the savepoint has no state of an operator {operator!r}")
+        numbers = self.manifest["operators"][operator]["partitions"]
         return [whole(self.store, PartitionId(operator, number), 0, part) for number in numbers]
 
-    def check(self, graph: Graph) -> None:
-        """Refuse an app that has no place for something that was saved: it would be lost without a word."""
-        for kind, saved in (("operator", self.manifest["operators"]), ("source", self.manifest["sources"])):
-            there = [node.name for node in graph.nodes.values() if node.kind == kind]
-            lost = [name for name in saved if name not in there]
-            if lost:
-                raise Misuse(
-                    f"savepoint {self.path.name!r} was taken from another app: this one has no {kind}"
-                    f" {', '.join(map(repr, lost))} to put its saved state into; give it one of that name"
-                )
-        for name, found in self.manifest["sources"].items():
-            splits = graph.nodes[name].make().splits
-            lost = [split for split in found["splits"] if int(split) >= splits]
-            if lost:
-                raise Misuse(
-                    f"savepoint {self.path.name!r} holds {splits + len(lost)} splits of source {name!r}, which now has"
-                    f" {splits}: what was read of the others would be forgotten; give it the files or splits it had"
-                )
+    def match(self, graph: Graph, asked: Asked = UNCHANGED) -> Match:
+        """Refuse an app that has no place for something that was saved, or another place than it needs."""
+        return match(self.path.name, self.manifest, graph, asked)
 
-    def prepare(self, graph: Graph, store: Store) -> Journal:
+    def prepare(self, graph: Graph, store: Any, matched: Match | None = None) -> Journal:
         """Fill a new job's store, and give it its first journal."""
-        after = int(self.manifest["highest"])
-        journal = first_journal(graph, after=after)
-        for entry in journal.entries.values():
-            kind = graph.nodes[entry.partition.operator].kind
-            if kind == "operator":
-                saved = self.checkpoints(entry.partition.operator)
-                cut = _cut(saved, entry.partition, entry.key_range, after)
-                # Its buffers begin empty, at the savepoint: nothing before it can be asked for.
-                start = Progress(after, cut.now_ms, cut.watermark)
-                trimmed = {edge.name: start for edge in graph.outputs(entry.partition.operator)}
-                self._put(store, PutCheckpoint(0, with_fields(cut, trimmed=trimmed)))
-            elif kind == "source":
-                self._place_source(graph, store, entry.partition, entry.key_range, after)
-        self._place_sinks(graph, store, after)
-        self._put(store, SwapJournal(0, 0, journal))
-        return journal
-
-    def _place_sinks(self, graph: Graph, store: Store, after: int) -> None:
-        """The books go on: what was sent to a sink up to the savepoint counts as committed."""
-        saved = [c for name in self.manifest["operators"] if name in graph.nodes for c in self.checkpoints(name)]
-        sources = {name: found for name, found in self.manifest["sources"].items() if name in graph.nodes}
-        counters = counters_of(graph, saved, sources)
-        for node in graph.nodes.values():
-            if node.kind == "sink":
-                rows = sent_to(graph, counters, node.name)
-                self._put(store, Append(0, PartitionId(node.name, 0), FIRST, after, (rows, None)))
-
-    def _put(self, store: Store, effect: PutCheckpoint | Append | SwapJournal) -> None:
-        if not isinstance(effect, SwapJournal):
-            written = effect.checkpoint if isinstance(effect, PutCheckpoint) else effect
-            store.perform(FenceStore(0, written.partition, FIRST))
-        reply = store.perform(effect)
-        if reply is None or reply.error:
-            # A partition that finds nothing starts empty: never let one.
-            raise DataLoss(f"savepoint {self.path.name!r} could not be put in place: {reply and reply.value}")
-
-    def _place_source(
-        self, graph: Graph, store: Store, partition: PartitionId, key_range: KeyRange, after: int
-    ) -> None:
-        saved = self.manifest["sources"].get(partition.operator)
-        if saved is None:
-            raise Misuse(f"the savepoint has no source {partition.operator!r}")
-        intake = graph.nodes[partition.operator].make()
-        if len(saved["splits"]) > intake.splits:
-            was, now = len(saved["splits"]), intake.splits
-            raise Misuse(f"source {partition.operator!r} had {was} splits when it was saved and has {now} now")
-        lows = [r.low for r in split_buckets(intake.splits)]
-        splits = {
-            str(split): [known[1], known[1], *known[2:]]
-            for split, known in ((int(s), k) for s, k in saved["splits"].items())
-            if lows[split] in key_range
-        }
-        record = {
-            "after": after - 1,
-            "now": saved["now"],
-            "watermark": saved["watermark"],
-            "ended": False,
-            "idle": False,
-            "edges": {},
-            "rows": 0,
-            "splits": splits,
-        }
-        self._put(store, Append(0, partition, FIRST, after, record))
+        placing = Placing(self, graph, store, matched or self.match(graph))
+        return placing.place()
 
 
 def savepoint_at(path: Path, name: str | Path) -> Savepoint:
@@ -194,20 +143,3 @@ def source_positions(store: Any, journal: Journal, source: str, epoch: int) -> d
             mark = records[-1]["watermark"]
             watermark = mark if watermark is None else min(watermark, mark)
     return {"splits": splits, "now": now_ms, "watermark": watermark}
-
-
-def _cut(saved: list[Checkpoint], partition: PartitionId, key_range: KeyRange, after: int) -> Checkpoint:
-    parts = [c.state.part(key_range) for c in saved if isinstance(c.state, ArrowState)]
-    newest = saved[0]
-    return Checkpoint(
-        partition,
-        FIRST,
-        key_range,
-        1,
-        0,
-        after,
-        newest.now_ms,
-        newest.watermark,
-        False,
-        compact(parts),
-    )

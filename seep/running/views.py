@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from seep.partition.contract import Graph
 from seep.running.savepoint import Savepoint
 from seep.runtime.job import JobDirectory
 from seep.state.checkpoint import Checkpoint
@@ -20,12 +21,12 @@ DIRECTORY = "views"
 KEPT_SECONDS = 3600.0
 
 
-def lay_down(job: JobDirectory, flow: str, epoch: int, checkpoints: Sequence[Checkpoint]) -> Path:
+def lay_down(job: JobDirectory, flow: str, epoch: int, checkpoints: Sequence[Checkpoint], graph: Graph) -> Path:
     """Those of one operator; views that nobody reads any more go."""
     home = job.path / DIRECTORY
     for old in home.glob("*"):
         if time.time() - old.stat().st_mtime > KEPT_SECONDS:
             shutil.rmtree(old)
     path = home / f"{epoch}-{secrets.token_hex(4)}"
-    Savepoint.write(path, job.key, flow, epoch, epoch, checkpoints, {})
+    Savepoint.write(path, job.key, flow, epoch, epoch, checkpoints, {}, graph)
     return path

@@ -135,7 +135,7 @@ class Witness:
             if self.graph.nodes[partition.operator].kind != "sink":
                 continue
             before = 0
-            for epoch, (total, record) in records:
+            for epoch, ((total, _), record) in records:
                 rows = 0 if record is None else decode(record).num_rows
                 if self.begun.epoch < epoch <= upto and before + rows != total:
                     yield f"{partition}: {total - rows - before} rows before epoch {epoch} were not seen in its log"

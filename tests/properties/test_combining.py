@@ -148,7 +148,9 @@ def outcome(graph: Any, source: Fed, ranges: list[KeyRange]) -> tuple[list[Any],
         sent = [intake.read(split, at, None, 100, 0) for split, intake in enumerate(intakes)]
         for reading in sent:
             for name, number in (reading.statistics or {}).items():
-                counters[name] = counters.get(name, 0) + number
+                # Folded rows are others: so are their digests.
+                if not name.startswith(fused.OUT_DIGEST):
+                    counters[name] = counters.get(name, 0) + number
         batches = [reading.outputs[into] for reading in sent if into in reading.outputs]
         found: list[ArrowBatch] = []
         for logic, key_range in zip(logics, ranges, strict=True):

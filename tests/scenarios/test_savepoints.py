@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import seep
 from seep.errors import Misuse
 from seep.running.job import Job
-from tests.scenarios.oracles import advance, assert_exact, counting, expected
+from tests.scenarios.oracles import Gated, advance, assert_exact, counting, expected
+from tests.servers import RedisServer
 
 ROWS = 30_000
 
@@ -45,6 +47,8 @@ def test_restored_with_another_parallelism(begin: Callable[..., Job], tmp_path: 
 def test_names_that_are_none_and_savepoints_that_are_not_there(begin: Callable[..., Job], tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="there is no savepoint"):
         begin(counting("saved", ROWS, tmp_path / "gate"), restore="nowhere")
+    with pytest.raises(Misuse, match="give one of them"):
+        begin(counting("saved", ROWS, tmp_path / "gate"), restore="nowhere", resume=True)
     job = begin(counting("saved", ROWS, tmp_path / "gate"))
     with pytest.raises(Misuse, match="no name for a savepoint"):
         job.savepoint("../elsewhere")
@@ -52,3 +56,52 @@ def test_names_that_are_none_and_savepoints_that_are_not_there(begin: Callable[.
     job.savepoint("v1")
     with pytest.raises(Misuse, match="exists already"):
         job.savepoint("v1")
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path / "redis")
+    server.start()
+    yield server
+    server.stop()
+
+
+def counted(name: str, rows: int, gate: Path, operator: str = "count") -> seep.Flow:
+    """The Table itself is what comes out: its final content shows what was restored."""
+    flow = seep.Flow(name, epoch="20ms", checkpoint="200ms")
+    numbers = flow.source("numbers", Gated(rows, 1_000, gate)).key_by("key")
+    table = numbers.aggregate(count=seep.count(), sum=seep.total("n")).named(operator).scale(start=2)
+    table.collect("counts")
+    return flow
+
+
+@pytest.mark.server
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    "place",
+    [
+        "inline",
+        "redis",
+        pytest.param("spark", marks=pytest.mark.slow),
+    ],
+)
+def test_restored_elsewhere(
+    begin: Callable[..., Job], request: pytest.FixtureRequest, tmp_path: Path, place: str
+) -> None:
+    """Taken from local processes and a directory, renamed on the way: it goes on in another place."""
+    gate = tmp_path / "gate"
+    job = begin(counted("elsewhere", ROWS, gate))
+    advance(job, 20, "count")
+    path = job.savepoint("v1")["path"]
+    job.close()
+    gate.touch()
+    flow = counted("elsewhere", ROWS, gate, "tally")
+    asked = {"restore": path, "rename": {"count": "tally"}}
+    if place == "inline":
+        result = seep.run(flow, on="inline", **asked)
+    elif place == "redis":
+        result = begin(flow, store=request.getfixturevalue("redis").url, **asked).wait(60)
+    else:
+        result = begin(flow, on="spark", master="local-cluster[1,4,900]", **asked).wait(100)
+    found = {row["key"]: (row["count"], row["sum"]) for row in result["counts"].to_pylist()}
+    assert found == expected(ROWS)

@@ -14,6 +14,7 @@ from benchmarks.outcome import Options
 SMALL = {
     "benchmarks.recovery": Options(kills=2, rate=5_000),
     "benchmarks.rescale": Options(kills=2, rate=5_000, seconds=1.0),
+    "benchmarks.savepoint": Options(kills=1, rate=5_000, seconds=1.0, state_bytes=1_000_000),
     "benchmarks.overhead": Options(kills=1, seconds=1.0, part="metrics"),
     "benchmarks.skew": Options(kills=1, rows=8_000),
 }

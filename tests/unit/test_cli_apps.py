@@ -7,10 +7,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from seep.cli.main import main
+from tests.saving import save
 
 APP = """
 import seep
@@ -124,3 +126,22 @@ def test_help_loads_nothing_heavy() -> None:
     heavy = ["numpy", "pyarrow", "polars", "numba", "httpx", "fastapi", "rich", "zmq"]
     done = subprocess.run([sys.executable, "-c", call, *heavy], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_restore_into_another_version(run: Run, tmp_path: Path) -> None:
+    before = 'words.key_by("word").aggregate(n=seep.count()).named("count").collect("counts")'
+    assert before in APP
+    source = APP.replace("]))", "] * 50, per_epoch=2))")
+    scope: dict[str, Any] = {}
+    exec(source, scope)
+    save(scope["flow"], tmp_path / "v1", 5)
+    where = str(tmp_path / "v1")
+    assert run("restore", source, where, "--on", "inline") == (0, "words has ended\n  counts: 2 rows\n", "")
+    other = source.replace('named("count")', 'named("tally")')
+    code, out, problem = run("restore", other, where, "--on", "inline")
+    assert (code, out) == (2, "")
+    assert problem.startswith("seep: savepoint 'v1' was taken from another app: this one has no operator 'count'")
+    assert problem.count("\n") == 1
+    assert run("restore", other, where, "--on", "inline", "--rename", "count=tally")[0] == 0
+    assert run("restore", other, where, "--on", "inline", "--drop", "count")[0] == 0
+    assert run("restore", other, where, "--on", "inline", "--rename", "count")[0] == 2

@@ -41,7 +41,10 @@ class Control:
         return {"savepoint": name, "epoch": 9}
 
     def audit(self) -> dict[str, Any]:
-        return {"balanced": False}
+        problem = "edge rows->count:0: 9 rows sent, 8 taken; first in epoch 4: 3 sent, 2 taken"
+        edges = [{"edge": "rows->count:0", "sent": 9, "taken": 8}, {"edge": "count->out:0", "sent": 2, "taken": None}]
+        found = {"epoch": 5, "balanced": False, "problems": [problem], "read": {"rows": 10}, "edges": edges}
+        return {**found, "sinks": {"out": {"sent": 2, "committed": 2}}, "elsewhere": {"rows": {"filtered": 1}}}
 
     def query_shown(self, sql: str, at: str | None = None) -> dict[str, Any]:
         if "nowhere" in sql:
@@ -108,7 +111,17 @@ def test_verbs(run: Run) -> None:
 
 
 def test_exit_codes(run: Run) -> None:
-    assert run("audit", "my sales")[0] == 1
+    code, out, _ = run("audit", "my sales")
+    assert code == 1
+    assert out.splitlines() == [
+        "my sales: the books do not balance at epoch 5",
+        "  edge rows->count:0: 9 rows sent, 8 taken; first in epoch 4: 3 sent, 2 taken",
+        "  source rows: 10 read",
+        "  rows->count:0: 9 sent, 8 taken",
+        "  count->out:0: 2 sent, not counted on the way",
+        "  sink out: 2 committed",
+        "  rows: 1 filtered",
+    ]
     assert run("scale", "my sales", "count") == (2, "", "seep: 'count' is not OPERATOR=N, such as store-minute=3\n")
     assert run("scale", "my sales", "cuont=3") == (2, "", "seep: no operator 'cuont'; there are: count\n")
     code, _, problem = run("stop", "sales")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,23 +42,36 @@ def saved(path: Path, *operators: str) -> Savepoint:
         Checkpoint(PartitionId(name, 0), Generation(1, 0), EVERYTHING, 1, 0, 5, 0, 0, False, ArrowState({}))
         for name in operators
     ]
-    return Savepoint.write(path / "v1", b"k" * 32, "lines", 5, 9, checkpoints, sources)
+    graph = compile_flow(flow_of(path / "files", operator=bool(operators)))
+    return Savepoint.write(path / "v1", b"k" * 32, "lines", 5, 9, checkpoints, sources, graph)
 
 
 def test_one_that_fits(tmp_path: Path, files: Path) -> None:
-    saved(tmp_path).check(compile_flow(flow_of(files)))
+    saved(tmp_path).match(compile_flow(flow_of(files)))
 
 
 def test_a_source_that_lost_splits_is_refused(tmp_path: Path, files: Path) -> None:
+    savepoint = saved(tmp_path)
     (files / "b.txt").unlink()
     with pytest.raises(seep.Misuse, match="holds 2 splits of source 'lines', which now has 1"):
-        saved(tmp_path).check(compile_flow(flow_of(files)))
+        savepoint.match(compile_flow(flow_of(files)))
 
 
 def test_an_app_without_the_saved_names_is_refused(tmp_path: Path, files: Path) -> None:
     savepoint = saved(tmp_path, "count")
-    savepoint.check(compile_flow(flow_of(files, operator=True)))
+    savepoint.match(compile_flow(flow_of(files, operator=True)))
     with pytest.raises(seep.Misuse, match="another app: this one has no operator 'count'"):
-        savepoint.check(compile_flow(flow_of(files)))
+        savepoint.match(compile_flow(flow_of(files)))
     with pytest.raises(seep.Misuse, match="another app: this one has no source 'lines'"):
-        savepoint.check(compile_flow(flow_of(files, source="rows", operator=True)))
+        savepoint.match(compile_flow(flow_of(files, source="rows", operator=True)))
+
+
+def test_one_that_could_not_be_written_leaves_nothing(tmp_path: Path, files: Path) -> None:
+    def damaged() -> Iterator[Checkpoint]:
+        yield Checkpoint(PartitionId("count", 0), Generation(1, 0), EVERYTHING, 1, 0, 5, 0, 0, False, ArrowState({}))
+        raise seep.DataLoss("the next one cannot be read")
+
+    graph = compile_flow(flow_of(files, operator=True))
+    with pytest.raises(seep.DataLoss, match="cannot be read"):
+        Savepoint.write(tmp_path / "v1", b"k" * 32, "lines", 5, 9, damaged(), {}, graph)
+    assert not (tmp_path / "v1").exists()

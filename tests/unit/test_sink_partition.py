@@ -32,7 +32,7 @@ def started(mine: Entry, others: list[Entry], epochs: int) -> SinkPartition:
     (fence,) = (effect for effect in desk.effects if isinstance(effect, FenceStore))
     desk.answer(StoreReply(fence.token))
     (read,) = (effect for effect in desk.effects if isinstance(effect, ReadLog))
-    log = [(mine.first + n, (n + 1, b"row")) for n in range(epochs)]
+    log = [(mine.first + n, ((n + 1, 0), b"row")) for n in range(epochs)]
     desk.answer(StoreReply(read.token, log))
     return sink
 

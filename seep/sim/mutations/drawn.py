@@ -27,7 +27,18 @@ FLIPS: dict[type[ast.cmpop], tuple[str, str]] = {
     ast.In: (" in ", " not in "),
     ast.NotIn: (" not in ", " in "),
 }
-UNSEEN = ("_note(", ".count(", "counts[", "self.counts", "statistics", "self.rows", "raise ", "assert ", "maxlen")
+UNSEEN = (
+    "_note(",
+    ".count(",
+    "counts[",
+    "self.counts",
+    "statistics",
+    "self.rows",
+    "self.sum",
+    "raise ",
+    "assert ",
+    "maxlen",
+)
 
 
 def modules() -> list[str]:
