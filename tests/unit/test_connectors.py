@@ -233,6 +233,18 @@ def test_files_are_whole_and_written_once(tmp_path: Path, format: str) -> None:
     assert not list((tmp_path / "out").glob(".*"))
 
 
+def test_files_that_could_not_be_written_are_not_doubled(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("no directory")
+    outlet = OutletPlan("out", seep.FileSink(tmp_path / "out", format="jsonl"), SCHEMA)()
+    commits = [(epoch, record(epoch), False) for epoch in range(1, 2 * BLOCK_EPOCHS + 2)]
+    with pytest.raises(OSError, match="exists"):
+        outlet.publish(commits)
+    (tmp_path / "out").unlink()
+    assert outlet.publish(commits) == 2 * BLOCK_EPOCHS - 1
+    lines = [line for path in sorted((tmp_path / "out").iterdir()) for line in path.read_text().splitlines()]
+    assert [json.loads(line)["n"] for line in lines] == list(range(1, 2 * BLOCK_EPOCHS))
+
+
 def test_sources_say_how_far_behind_they_are(tmp_path: Path) -> None:
     memory = seep.MemorySource([{"n": n} for n in range(10)])
     assert (memory.behind(0, None, 0), memory.behind(0, 4, 0)) == (10, 6)
