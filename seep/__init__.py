@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from seep.connectors.kafka.source import KafkaSource as KafkaSource
     from seep.connectors.memory import MemorySink as MemorySink
     from seep.connectors.memory import MemorySource as MemorySource
+    from seep.connectors.own import Sink as Sink
+    from seep.connectors.own import Source as Source
     from seep.errors import Bug as Bug
     from seep.errors import DataLoss as DataLoss
     from seep.errors import Fenced as Fenced
@@ -72,6 +74,7 @@ _HOMES = {
     "seep.connectors.console": ("ConsoleSink",),
     "seep.connectors.kafka.sink": ("KafkaSink",),
     "seep.connectors.kafka.source": ("KafkaSource",),
+    "seep.connectors.own": ("Sink", "Source"),
     "seep.running": ("run", "start"),
     "seep.errors": ("Bug", "DataLoss", "Fenced", "Misuse", "Rebuild", "Retry", "SeepError"),
     "operators.aggregates": (

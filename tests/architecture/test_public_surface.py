@@ -17,7 +17,7 @@ FACE = {
     "BatchOperator", "TableState",
     # ends
     "MemorySource", "GeneratorSource", "FileSource", "KafkaSource", "MemorySink", "FileSink", "KafkaSink",
-    "ConsoleSink",
+    "ConsoleSink", "Source", "Sink",
     # running
     "run", "start",
     # errors, by what the caller should do
