@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from seep.connectors.memory import MemorySource as MemorySource
     from seep.connectors.own import Sink as Sink
     from seep.connectors.own import Source as Source
+    from seep.connectors.redis.sink import RedisSink as RedisSink
+    from seep.connectors.redis.source import RedisStreamSource as RedisStreamSource
     from seep.errors import Bug as Bug
     from seep.errors import DataLoss as DataLoss
     from seep.errors import Fenced as Fenced
@@ -75,6 +77,8 @@ _HOMES = {
     "seep.connectors.kafka.sink": ("KafkaSink",),
     "seep.connectors.kafka.source": ("KafkaSource",),
     "seep.connectors.own": ("Sink", "Source"),
+    "seep.connectors.redis.sink": ("RedisSink",),
+    "seep.connectors.redis.source": ("RedisStreamSource",),
     "seep.running": ("run", "start"),
     "seep.errors": ("Bug", "DataLoss", "Fenced", "Misuse", "Rebuild", "Retry", "SeepError"),
     "operators.aggregates": (
