@@ -20,6 +20,7 @@ from seep.partition.desk import Call, Desk, failure_of
 from seep.partition.outputs import Outputs
 from seep.partition.pace import AHEAD_EPOCHS, Pace
 from seep.partition.reread import Reread, same_rows, shapes_of
+from seep.partition.told import Told
 from seep.protocol.effects import Append, FenceStore, ReadLog, StoreReply, Truncate
 from seep.protocol.journal import Entry
 from seep.protocol.messages import Credit, DataMessage, Status, Subscribe, Trim, Unsubscribe
@@ -35,6 +36,7 @@ class SourcePartition:
         self.entry = entry
         self.node = graph.nodes[entry.partition.operator]
         self.intake: Intake = self.node.make()
+        self.told = Told(self.intake)
         self.outputs = Outputs(desk, entry, graph.outputs(self.node.name), NOTHING)
         lows = [r.low for r in split_buckets(self.intake.splits)]
         self.splits: dict[int, list[Any]] = {
@@ -175,7 +177,8 @@ class SourcePartition:
         heard_higher = self.outputs.highest > self.epoch
         if self.ended or self.epoch >= self.entry.last or not (heard_higher or self.desk.now_ms >= self.next_cut_ms):
             return
-        if self.desk.journal.stopping == "drain":
+        draining = self.desk.journal.stopping == "drain"
+        if draining and self.told.drained(self.splits):
             for known in self.splits.values():
                 known[3] = True
             self.watermark = FOREVER
@@ -183,7 +186,7 @@ class SourcePartition:
                 max(self.epoch + 1, self.outputs.highest), self._record(self.cut_wall_ms, 0, {}, ended=True), {}
             )
             return
-        if self.desk.journal.stopping or self.outputs.blocked:
+        if (self.desk.journal.stopping and not draining) or self.outputs.blocked:
             return
         waiting = self.outputs.waiting if self.pace.ahead else 0
         if waiting >= AHEAD_EPOCHS:
@@ -296,6 +299,7 @@ class SourcePartition:
         self.watermark = record["watermark"]
         self.ended = record["ended"]
         self.logged = True
+        self.told.announced(epoch, self.splits)
         progress = Progress(epoch, record["now"], record["watermark"], ended=record["ended"], idle=record["idle"])
         if epoch < self.entry.first:
             for buffer in self.outputs.buffers.values():
@@ -332,6 +336,7 @@ class SourcePartition:
         below = min(b.trimmed.epoch for b in self.outputs.buffers.values())
         if below > self.truncated and self.desk.journal.replacing(self.entry.partition) is None:
             self.truncated = below
+            self.told.trimmed(below)
             self.desk.effects.append(Truncate(self.entry.partition, self.entry.generation, below))
         if self.epoch >= self.entry.last:
             self.desk.changed = True
@@ -361,6 +366,7 @@ class SourcePartition:
 
     def stop(self) -> None:
         self.running = False
+        self.told.close()
         self.desk.forget(self)
 
 

@@ -18,7 +18,7 @@ from seep.backends.process import end_workers
 from seep.control.requests import FixEpoch, ReleaseEpoch
 from seep.errors import Misuse, Retry, SeepError, error_of
 from seep.flow.build import Flow
-from seep.flow.check import prepared, runnable
+from seep.flow.check import kept, prepared, runnable
 from seep.protocol.effects import ReadJournal
 from seep.protocol.journal import LIVE, Journal, Replace
 from seep.running.audit import audit_of
@@ -32,7 +32,7 @@ from seep.runtime.controller import FAILED, ControllerHost
 from seep.runtime.deadletters import NAME as LETTERS
 from seep.runtime.exporter import Exporter
 from seep.runtime.home import job_path
-from seep.runtime.job import JobDirectory
+from seep.runtime.job import RECEIVED, JobDirectory
 from seep.runtime.numbers import Snapshot
 from seep.runtime.readers import PrometheusServer, Scraper
 from seep.runtime.slots import Backend
@@ -90,6 +90,9 @@ def start(
             _forget(JobDirectory(path))
         for part in ("store", "elsewhere", "sockets", "workers", "api", "token", LETTERS):
             _remove(path / part)
+        if saved is None:  # what was received since a savepoint is read again
+            _remove(path / RECEIVED)
+        ready = kept(ready, (path / RECEIVED).absolute())
         directory = JobDirectory.create(path, graph, flow.settings, ready)
         if store is not None:
             directory.keep_elsewhere(store)

@@ -6,6 +6,7 @@
     store/     checkpoints, logs, journal        sockets/   where processes listen
     elsewhere  only where the store is a server: its address, and under which prefix the job keeps what it keeps
     workers/   WORKER.json (host, process id, metrics port), WORKER.log
+    received/  what was sent to sources that listen, a log for each
     meeting    only where workers may be on several hosts: the controller's address
 
 Code is unpickled only when its digest stands in the sealed plan: whoever can write files but does not have the key
@@ -37,6 +38,9 @@ from seep.state.codec import PLAN, DamagedError, decode_value, encode_value
 
 if TYPE_CHECKING:  # its package is there only where somebody wants it
     from seep.runtime.stores.redis import RedisStore
+
+
+RECEIVED = "received"
 
 
 class JobDirectory:

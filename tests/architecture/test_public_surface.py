@@ -17,7 +17,8 @@ FACE = {
     "BatchOperator", "TableState",
     # ends
     "MemorySource", "GeneratorSource", "FileSource", "KafkaSource", "MemorySink", "FileSink", "KafkaSink",
-    "ConsoleSink", "Source", "Sink", "RedisStreamSource", "RedisSink",
+    "ConsoleSink", "Source", "Sink", "RedisStreamSource", "RedisSink", "HttpSource",
+    "SocketSource", "HttpSink",
     # running
     "run", "start",
     # errors, by what the caller should do
