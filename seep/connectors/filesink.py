@@ -21,6 +21,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from seep.connectors.contract import Committed, Opening, Publish
+from seep.connectors.rowtext import check_json
 from seep.errors import Misuse
 from seep.model.arrow import BUCKET
 
@@ -39,6 +40,16 @@ class FileSink:
         self.path = Path(path).absolute()  # workers may be elsewhere
         self.format = format
         self._run = ""
+
+    def check(self, schema: pa.Schema, table_keys: tuple[str, ...] | None) -> None:
+        """Can rows of these columns be written?"""
+        if self.format == "jsonl":
+            check_json("FileSink", schema)
+            return
+        try:
+            _encode(schema.empty_table(), self.format)
+        except pa.ArrowException as problem:
+            raise Misuse(f"FileSink: format={self.format!r} cannot hold these columns ({problem})") from problem
 
     def prepared(self) -> FileSink:
         """With a name that no other run has."""
