@@ -17,6 +17,7 @@ from tests.scenarios.test_controller_killed import program as program
 ROWS = 20_000
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_worker_is_killed_and_a_savepoint_restored_from_its_address(begin: Start, tmp_path: Path) -> None:
     gate, objects = tmp_path / "gate", f"file://{tmp_path}/objects"
