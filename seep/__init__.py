@@ -38,10 +38,17 @@ if TYPE_CHECKING:
     from seep.connectors.files import FileSource as FileSource
     from seep.connectors.filesink import FileSink as FileSink
     from seep.connectors.generator import GeneratorSource as GeneratorSource
+    from seep.connectors.httpsink import HttpSink as HttpSink
     from seep.connectors.kafka.sink import KafkaSink as KafkaSink
     from seep.connectors.kafka.source import KafkaSource as KafkaSource
     from seep.connectors.memory import MemorySink as MemorySink
     from seep.connectors.memory import MemorySource as MemorySource
+    from seep.connectors.own import Sink as Sink
+    from seep.connectors.own import Source as Source
+    from seep.connectors.received.http import HttpSource as HttpSource
+    from seep.connectors.received.lines import SocketSource as SocketSource
+    from seep.connectors.redis.sink import RedisSink as RedisSink
+    from seep.connectors.redis.source import RedisStreamSource as RedisStreamSource
     from seep.errors import Bug as Bug
     from seep.errors import DataLoss as DataLoss
     from seep.errors import Fenced as Fenced
@@ -72,6 +79,12 @@ _HOMES = {
     "seep.connectors.console": ("ConsoleSink",),
     "seep.connectors.kafka.sink": ("KafkaSink",),
     "seep.connectors.kafka.source": ("KafkaSource",),
+    "seep.connectors.own": ("Sink", "Source"),
+    "seep.connectors.received.http": ("HttpSource",),
+    "seep.connectors.received.lines": ("SocketSource",),
+    "seep.connectors.httpsink": ("HttpSink",),
+    "seep.connectors.redis.sink": ("RedisSink",),
+    "seep.connectors.redis.source": ("RedisStreamSource",),
     "seep.running": ("run", "start"),
     "seep.errors": ("Bug", "DataLoss", "Fenced", "Misuse", "Rebuild", "Retry", "SeepError"),
     "operators.aggregates": (

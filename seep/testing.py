@@ -1,5 +1,5 @@
 """Testing flows: `Driver` runs one on the simulator, with every source and sink in the test's hands; `chaos` is for
-jobs that really run.
+jobs that really run; `check_source` and `check_sink` are for sources and sinks of one's own.
 
 A crash is a step like a row: ``feed``, ``kill``, ``scale`` and ``advance`` in any order, and the output must be what it
 would have been without the kills and the scaling.
@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from operators.step import DEAD_LETTERS
+from seep.connectors.conformance import check_sink, check_source
 from seep.connectors.contract import Rows
 from seep.connectors.memory import MemorySink
 from seep.control.requests import ScaleTo
@@ -38,6 +39,8 @@ from seep.running.job import Job
 from seep.running.result import records_of
 from seep.sim.oracle import expected
 from seep.sim.world import START_WALL_MS, World
+
+__all__ = ["Driver", "chaos", "check_sink", "check_source"]
 
 PATIENCE_MS = 60_000.0
 """Virtual: what is not done by then will not be."""

@@ -40,6 +40,14 @@ def need_redis(url: str) -> None:
     check(url)
 
 
+def need_objects(url: str) -> None:
+    if "://" not in url:
+        raise Misuse(f"checkpoints={url!r}; there is s3://BUCKET/FOLDER or file:///FOLDER, or nothing: the store")
+    from seep.runtime.stores.objects import check
+
+    check(url)
+
+
 def _need_package(module: str, name: str, extra: str) -> None:
     if find_spec(module) is None:
         raise Misuse(f"{name} is not installed: pip install seep[{extra}]")

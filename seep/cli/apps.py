@@ -91,6 +91,10 @@ def run(
     ] = False,
     prometheus: Prometheus = None,
     store: Stored = None,
+    checkpoints: Annotated[
+        str | None,
+        typer.Option("--checkpoints", metavar="URL", help="a folder for checkpoints alone, s3://BUCKET/FOLDER"),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Run a flow until its input ends or it is stopped; Ctrl-C stops it.
@@ -98,12 +102,13 @@ def run(
     Example: seep run app.py --workers 3
     """
     options = {"workers": workers, "master": master, "resume": resume, "prometheus": prometheus, "store": store}
+    options |= {"checkpoints": checkpoints}
     _run(only(app), on, json, options)
 
 
 def restore(
     app: App,
-    savepoint: Annotated[str, typer.Argument(help="a savepoint's name, or its directory")],
+    savepoint: Annotated[str, typer.Argument(help="a savepoint's name, its directory, or its address")],
     on: On = "local",
     workers: Workers = 2,
     master: Master = None,

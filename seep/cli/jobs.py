@@ -82,7 +82,9 @@ def kill(flow: Flow, target: Annotated[str, typer.Argument(metavar="OPERATOR/PAR
 
 
 def savepoint(
-    flow: Flow, name: Annotated[str, typer.Argument(help="the savepoint's name")], json: Json = False
+    flow: Flow,
+    name: Annotated[str, typer.Argument(help="the savepoint's name, or s3://BUCKET/FOLDER")],
+    json: Json = False,
 ) -> None:
     """Keep the whole flow's state at one epoch under a name.
 

@@ -51,6 +51,10 @@ class Source(Protocol):
         the rows after `position` that could be read now (an estimate will do). One whose input never ends by itself
         has an attribute ``endless = True``. One that has to look something up first has a method
         ``prepared() -> Source``, called once where a job starts; what it gives back is kept with the job.
+
+        One that keeps itself what it was sent has ``kept_in(directory) -> Source``, called after that with a directory
+        of the job; ``forget(split, position)``: nothing before that is asked for again; ``drained(split, position) ->
+        bool``: it takes no more, and says whether all that it took was read; ``close()``: somebody else reads now.
         """
 
 

@@ -1,7 +1,8 @@
 """Files as a source: one split for each file, in name order; positions are bytes (text forms) or rows (Parquet).
 
 A text file is read in pieces that end at a row's end, so whatever is appended later never changes what lies between
-two positions; the ends of CSV rows are found by counting quotes, since a quoted value may hold a line end.
+two positions; the ends of CSV rows are found by counting quotes, since a quoted value may hold a line end. A row that
+is longer than any should be is a piece of its own, which is passed over and not read.
 """
 
 from __future__ import annotations
@@ -9,19 +10,24 @@ from __future__ import annotations
 import glob
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from seep.connectors.contract import Rows
-from seep.connectors.textforms import CsvForm, JsonForm, TextForm, TextLines, row_ends
-from seep.errors import Misuse
+from seep.connectors.contract import Refused, Rows
+from seep.connectors.textforms import CsvForm, JsonForm, Parsed, TextForm, TextLines, row_ends
+from seep.errors import DataLoss, Misuse
 from seep.model.schema import normalise, physical, schema_of
 
 SAMPLE_ROWS = 1_000
-_PIECE_BYTES = 4 << 20
+EVERYTHING = 2**62
+PIECE_BYTES = 4 << 20
+ROW_BYTES = 8 << 20
+"""A longer row is not read."""
+SHOWN_BYTES = 10_000
+"""Of a row that is not read."""
 _SAMPLE_BYTES = 64 << 10
 _FORMATS = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".txt": "text", ".log": "text"}
 
@@ -47,10 +53,16 @@ class FileSource:
         declared = schema_of(schema) if schema is not None else None
         self._form: TextForm | None = None
         if self.format == "parquet":
-            self._schema = physical(declared or pyarrow.parquet.read_schema(self.files[0]))
+            self._schema = physical(declared or self._parquet_schema())
         else:
             self._form = self._text_form(declared)
             self._schema = self._form.schema
+
+    def _parquet_schema(self) -> pa.Schema:
+        try:
+            return pyarrow.parquet.read_schema(self.files[0])
+        except (pa.ArrowException, OSError) as problem:
+            raise Misuse(f"FileSource: {self.files[0]!r} is no Parquet file ({problem})") from problem
 
     def _text_form(self, declared: pa.Schema | None) -> TextForm:
         if self.format == "text":
@@ -59,10 +71,13 @@ class FileSource:
         if declared is not None:
             return form(declared)
         quoted = self.format == "csv"
-        head = _whole_rows(self.files[0], 0, SAMPLE_ROWS + 1, quoted, at_end=True)
+        head = _piece(self.files[0], 0, SAMPLE_ROWS + 1, quoted, at_end=True).data
         if not head:
             raise Misuse(f"FileSource: {self.files[0]!r} is empty; give schema=")
-        return form.infer(head)
+        try:
+            return form.infer(head)
+        except Misuse as problem:
+            raise Misuse(f"FileSource: {self.files[0]!r}: {problem}") from problem
 
     @property
     def schema(self) -> pa.Schema:
@@ -108,20 +123,27 @@ class FileSource:
             if self.follow:
                 return None
             start = os.path.getsize(file)
-        if until is not None:
-            with open(file, "rb") as opened:
-                opened.seek(start)
-                data = opened.read(until - start)
-        else:
-            data = _whole_rows(file, start, limit_rows, form.quoted, at_end=not self.follow)
-        end = start + len(data)
+        if start > os.path.getsize(file):
+            raise DataLoss(f"FileSource: {file!r} was read up to byte {start}, and ends before; was it written anew?")
+        limit_rows = limit_rows if until is None else EVERYTHING
+        pieces = [_piece(file, start, limit_rows, form.quoted, not self.follow, until)]
+        while until is not None and pieces[-1].data != b"" and pieces[-1].end < until:
+            pieces.append(_piece(file, pieces[-1].end, limit_rows, form.quoted, not self.follow, until))
+        end = pieces[-1].end
         ended = not self.follow and end >= os.path.getsize(file)
-        if not data and not ended:
+        if end == start and not ended:
             return None
-        parsed = form.parse(file, data)
-        return Rows(parsed.record, end, ended, parsed.refused)
+        parsed = [_parsed(form, file, piece) for piece in pieces]
+        record = parsed[0].record if len(parsed) == 1 else pa.concat_batches([one.record for one in parsed])
+        return Rows(record, end, ended, tuple(bad for one in parsed for bad in one.refused))
 
     def _read_parquet(self, split: int, start: int, until: Any, limit_rows: int) -> Rows:
+        try:
+            return self._row_groups(split, start, until, limit_rows)
+        except pa.ArrowInvalid as problem:
+            raise DataLoss(f"FileSource: {self.files[split]!r} cannot be read: {problem}") from problem
+
+    def _row_groups(self, split: int, start: int, until: Any, limit_rows: int) -> Rows:
         with pyarrow.parquet.ParquetFile(self.files[split]) as file:
             total = file.metadata.num_rows
             end = min(total, start + limit_rows) if until is None else until
@@ -152,18 +174,60 @@ def _find(path: str) -> list[str]:
     return sorted(os.path.abspath(name) for name in found)
 
 
-def _whole_rows(file: str, start: int, limit_rows: int, quoted: bool, at_end: bool) -> bytes:
-    """At most so many whole rows from byte `start` on. ``at_end``: a last row needs no line end."""
-    size_bytes = _PIECE_BYTES
-    while True:
-        with open(file, "rb") as opened:
-            opened.seek(start)
-            data = opened.read(size_bytes)
-        complete = len(data) < size_bytes
+class Piece(NamedTuple):
+    start: int
+    end: int
+    data: bytes | None
+    """Whole rows; None: one row, too long to be read."""
+
+
+def _piece(file: str, start: int, limit_rows: int, quoted: bool, at_end: bool, until: int | None = None) -> Piece:
+    """At most so many whole rows from byte `start` on. ``at_end``: a last row needs no line end. ``until``: none ends
+    behind it, and one ends there."""
+    most = ROW_BYTES if until is None else min(ROW_BYTES, until - start)
+    wanted = min(PIECE_BYTES, most)
+    with open(file, "rb") as opened:
+        opened.seek(start)
+        data = opened.read(wanted)
         ends = row_ends(data, quoted)
-        if complete and at_end and data and (len(ends) == 0 or ends[-1] < len(data)):
+        if len(ends) == 0 and len(data) == wanted < most:
+            data, wanted = data + opened.read(most - wanted), most
+            ends = row_ends(data, quoted)
+        over = len(data) < wanted or start + len(data) == until
+        if at_end and over and 0 < len(data) < ROW_BYTES and (len(ends) == 0 or ends[-1] < len(data)):
             ends = np.append(ends, len(data))
-        if len(ends) or complete:
-            count = min(limit_rows, len(ends))
-            return data[: int(ends[count - 1])] if count else b""
-        size_bytes *= 4  # one row longer than the piece
+        if len(ends):
+            size = int(ends[min(limit_rows, len(ends)) - 1])
+            return Piece(start, start + size, data[:size])
+        end = start if len(data) < ROW_BYTES else _end_of_row(opened, start, data, quoted, at_end)
+    return Piece(start, end, b"" if end == start else None)
+
+
+def _end_of_row(opened: BinaryIO, start: int, data: bytes, quoted: bool, at_end: bool) -> int:
+    """Of a row that begins with these bytes; where it begins, if it has no end yet."""
+    at, quotes = start, 0
+    while data:
+        letters = np.frombuffer(data, np.uint8)
+        lines = letters == 10
+        if quoted:
+            counted = np.cumsum(letters == 34) + quotes
+            lines &= counted % 2 == 0
+            quotes = int(counted[-1])
+        found = np.flatnonzero(lines)
+        if len(found):
+            return at + int(found[0]) + 1
+        at += len(data)
+        data = opened.read(ROW_BYTES)
+    return at if at_end else start
+
+
+def _parsed(form: TextForm, file: str, piece: Piece) -> Parsed:
+    """With places that count from the beginning of the file."""
+    if piece.data is not None:
+        found = form.parse(file, piece.data)
+        return found._replace(refused=tuple(bad._replace(position=piece.start + bad.position) for bad in found.refused))
+    with open(file, "rb") as opened:
+        opened.seek(piece.start)
+        text = opened.read(SHOWN_BYTES).decode(errors="replace")
+    reason = f"a row of {piece.end - piece.start} bytes, more than {ROW_BYTES}"
+    return Parsed(pa.RecordBatch.from_pylist([], schema=form.schema), (Refused(text, reason, piece.start),))

@@ -1,15 +1,18 @@
 """Committed rows as files. Only whole files are ever visible: each is written aside, synced and renamed.
 
 Rows of a fixed block of epochs go into one file, so that files are not tiny; until the block is complete its rows live
-in the sink's committed log. A file is named by the last epoch in it and the lowest origin bucket of that epoch: no two
-partitions share both, and a partition that publishes a block again finds its file there and leaves it alone.
+in the sink's committed log. A file is named by the last epoch in it, the lowest origin bucket of that epoch, and the
+run: no two partitions share all three, and a partition that publishes a block again finds its file there and leaves it
+alone. Another run begins with epoch 1 again: what an earlier one has left in the directory is not its own.
 """
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import os
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +21,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from seep.connectors.contract import Committed, Opening, Publish
+from seep.connectors.rowtext import check_json
 from seep.errors import Misuse
 from seep.model.arrow import BUCKET
 
@@ -33,18 +37,36 @@ class FileSink:
     def __init__(self, path: str | os.PathLike[str], format: str = "parquet") -> None:
         if format not in _ENDINGS:
             raise Misuse(f"FileSink: format={format!r}; choose one of {', '.join(_ENDINGS)}")
-        self.path = Path(path)
+        self.path = Path(path).absolute()  # workers may be elsewhere
         self.format = format
+        self._run = ""
+
+    def check(self, schema: pa.Schema, table_keys: tuple[str, ...] | None) -> None:
+        """Can rows of these columns be written?"""
+        if self.format == "jsonl":
+            check_json("FileSink", schema)
+            return
+        try:
+            _encode(schema.empty_table(), self.format)
+        except pa.ArrowException as problem:
+            raise Misuse(f"FileSink: format={self.format!r} cannot hold these columns ({problem})") from problem
+
+    def prepared(self) -> FileSink:
+        """With a name that no other run has."""
+        found = copy.copy(self)
+        found._run = secrets.token_hex(4)
+        return found
 
     def open(self, opening: Opening) -> Publish:
-        return _FilePartition(self.path, opening.name, self.format).publish
+        return _FilePartition(self.path, opening.name, self.format, self._run).publish
 
 
 class _FilePartition:
-    def __init__(self, path: Path, name: str, format: str) -> None:
+    def __init__(self, path: Path, name: str, format: str, run: str) -> None:
         self._path = path
         self._prefix = "".join(c if c.isalnum() or c in "-_" else "_" for c in name)
         self._format = format
+        self._ending = f"-{run}{_ENDINGS[format]}" if run else _ENDINGS[format]
         self._pending: list[tuple[int, pa.RecordBatch]] = []
         self._done = -1
 
@@ -57,7 +79,9 @@ class _FilePartition:
         block = epoch // BLOCK_EPOCHS
         if self._pending and self._pending[0][0] // BLOCK_EPOCHS < block:
             self._write()
-        if record is not None and record.num_rows and epoch > self._done:
+        # A publish that failed is called again: what it has added already is there.
+        known = self._pending[-1][0] if self._pending else self._done
+        if record is not None and record.num_rows and epoch > max(known, self._done):
             self._pending.append((epoch, record))
         if ended:
             self._write()
@@ -70,7 +94,7 @@ class _FilePartition:
             return
         last, rows = self._pending[-1]
         lowest = rows.column(BUCKET)[0].as_py()
-        target = self._path / f"{self._prefix}-{last:012d}-{lowest:04d}{_ENDINGS[self._format]}"
+        target = self._path / f"{self._prefix}-{last:012d}-{lowest:04d}{self._ending}"
         if not target.exists():
             records = [record for _, record in self._pending]
             table = pa.Table.from_batches(records).drop_columns([BUCKET])

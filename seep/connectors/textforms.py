@@ -1,6 +1,6 @@
 """CSV, JSON lines and plain lines: a piece of a file that ends at a row's end, as columns.
 
-A row that cannot be read is handed back as text with the reason, and harms no other.
+A row that cannot be read is handed back as text with the reason and its place in the piece, and harms no other.
 """
 
 from __future__ import annotations
@@ -72,7 +72,10 @@ class CsvForm:
 
     @classmethod
     def infer(cls, head: bytes) -> CsvForm:
-        found = pyarrow.csv.read_csv(io.BytesIO(head), parse_options=_PARSE).schema
+        try:
+            found = pyarrow.csv.read_csv(io.BytesIO(head), parse_options=_PARSE).schema
+        except pa.ArrowInvalid as problem:
+            raise Misuse(f"its columns cannot be told ({problem}); give schema=") from problem
         return cls(pa.schema([f if not pa.types.is_null(f.type) else f.with_type(pa.string()) for f in found]))
 
     def start(self, file: str) -> int | None:
@@ -81,13 +84,13 @@ class CsvForm:
         return len(line) if line.endswith(b"\n") else None
 
     def parse(self, file: str, data: bytes) -> Parsed:
+        if not data:
+            return Parsed(pa.RecordBatch.from_pylist([], schema=self.schema))
         with open(file, encoding="utf-8-sig", newline="") as opened:
             names = next(csv.reader(opened))
         missing = [name for name in self.schema.names if name not in names]
         if missing:
             raise Misuse(f"FileSource: {file!r} has no column {missing[0]!r}; it has {', '.join(names)}")
-        if not data:
-            return Parsed(pa.RecordBatch.from_pylist([], schema=self.schema))
         try:
             return Parsed(self._columns(names, data))
         except pa.ArrowInvalid:
@@ -126,7 +129,7 @@ class CsvForm:
             try:
                 good.append(self._columns(names, row))
             except pa.ArrowInvalid as problem:
-                bad.append(Refused(row.decode(errors="replace").rstrip("\r\n"), str(problem)))
+                bad.append(Refused(row.decode(errors="replace").rstrip("\r\n"), str(problem), low))
         return Parsed(pa.concat_batches(good), tuple(bad))
 
 
@@ -146,28 +149,38 @@ class JsonForm:
 
     @classmethod
     def infer(cls, head: bytes) -> JsonForm:
-        return cls(infer_schema(json.loads(line) for line in head.splitlines() if line.strip()))
+        rows = []
+        for number, line in enumerate(head.split(b"\n"), 1):
+            try:
+                rows += [json.loads(line)] if line.strip() else []
+            except ValueError as problem:
+                raise Misuse(f"line {number} is no JSON ({problem}); give schema=, and it is a dead letter") from None
+        return cls(infer_schema(rows))
 
     def start(self, file: str) -> int | None:
         return 0
 
     def parse(self, file: str, data: bytes) -> Parsed:
-        lines = [line for line in data.split(b"\n") if line.strip()]
+        lines = data.split(b"\n")
         try:
-            return Parsed(record_of([self._row(line) for line in lines], self._declared))
-        except (ValueError, TypeError, Misuse):
+            return Parsed(record_of([self._row(line) for line in lines if line.strip()], self._declared))
+        except (ValueError, TypeError, RecursionError, Misuse):
             return self._row_by_row(lines)
 
     def _row_by_row(self, lines: list[bytes]) -> Parsed:
         rows: list[dict[str, Any]] = []
         bad: list[Refused] = []
+        at = 0
         for line in lines:
+            place, at = at, at + len(line) + 1
+            if not line.strip():
+                continue
             try:
                 row = self._row(line)
                 record_of([row], self._declared)
                 rows.append(row)
-            except (ValueError, TypeError, Misuse) as problem:
-                bad.append(Refused(line.decode(errors="replace"), str(problem)))
+            except (ValueError, TypeError, RecursionError, Misuse) as problem:
+                bad.append(Refused(line.decode(errors="replace"), str(problem), place))
         return Parsed(record_of(rows, self._declared), tuple(bad))
 
     def _row(self, line: bytes) -> dict[str, Any]:

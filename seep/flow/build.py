@@ -7,6 +7,7 @@ from typing import Any
 
 from operators.stateless import EventTime
 from operators.step import DEAD_LETTERS
+from seep.connectors.own import connector_of
 from seep.errors import Misuse
 from seep.flow.logical import After, Merge, Stage, Tap, Vertex
 from seep.flow.place import at_place, place
@@ -63,6 +64,7 @@ class Flow:
     ) -> Stream:
         """A stream of what the source gives; ``time`` is the column of event time."""
         with at_place("source"):
+            source = connector_of(source)
             if not hasattr(source, "read") or not hasattr(source, "schema"):
                 raise Misuse(f"{source!r} is no source")
             if time is None and (microseconds(lateness) or idle is not None):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from operators.aggregate import Aggregate
 from operators.collected import Distinct, Quantile
@@ -21,6 +22,7 @@ from seep.flow.loading import sources_of
 from seep.flow.logical import Vertex, chains
 from seep.model.schema import physical
 from seep.partition.contract import Graph
+from seep.runtime.stores.files import escape
 
 ERROR, WARNING = "error", "warning"
 
@@ -63,6 +65,15 @@ def prepared(graph: Graph) -> Graph:
     for name, node in graph.nodes.items():
         ready = getattr(node.make, "prepared", None)
         nodes[name] = node if ready is None else replace(node, make=ready())
+    return replace(graph, nodes=nodes)
+
+
+def kept(graph: Graph, home: Path) -> Graph:
+    """The plan with a directory for each source that keeps what it was sent."""
+    nodes = {}
+    for name, node in graph.nodes.items():
+        keeping = getattr(node.make, "kept_in", None)
+        nodes[name] = node if keeping is None else replace(node, make=keeping(home / escape(name)))
     return replace(graph, nodes=nodes)
 
 

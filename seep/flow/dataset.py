@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from operators.stateless import Project
 from operators.step import DEAD_LETTERS, ON_ERROR, Step
+from seep.connectors.own import connector_of
 from seep.control.policies import Policy, policy_of
 from seep.errors import Misuse
 from seep.flow.logical import After, Input, Lineage, Merge, Stage, Tap, Time, Vertex
 from seep.flow.place import at_place, place
 
 if TYPE_CHECKING:
-    from seep.connectors.contract import Sink
     from seep.flow.build import Flow
     from seep.flow.stream import Stream
 
@@ -130,7 +130,7 @@ class Dataset:
 
     # --- ends ------------------------------------------------------------------------------------------------------
 
-    def sink(self, name: str, sink: Sink) -> None:
+    def sink(self, name: str, sink: Any) -> None:
         """End here: rows go to the sink once they are committed."""
         with at_place("sink"):
             self._end(name, sink)
@@ -142,7 +142,8 @@ class Dataset:
         with at_place("collect"):
             self._end(name, MemorySink())
 
-    def _end(self, name: str, sink: Sink) -> None:
+    def _end(self, name: str, sink: Any) -> None:
+        sink = connector_of(sink)
         if not hasattr(sink, "open"):
             raise Misuse(f"{sink!r} is no sink")
         check = getattr(sink, "check", None)

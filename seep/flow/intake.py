@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +36,11 @@ class IntakePlan:
         ready = getattr(self.connector, "prepared", None)
         return self if ready is None else replace(self, connector=ready())
 
+    def kept_in(self, home: Path) -> IntakePlan:
+        """With a directory of its own, if the connector keeps something itself."""
+        keeping = getattr(self.connector, "kept_in", None)
+        return self if keeping is None else replace(self, connector=keeping(home))
+
 
 class SourceIntake:
     """`seep.partition.contract.Intake`. A split's rows have its first bucket for origin."""
@@ -44,6 +50,9 @@ class SourceIntake:
         self.epoch = 0
         self.runner = Runner(plan.name, plan.tails)
         self._schema = physical(plan.connector.schema)
+        self.forget = getattr(plan.connector, "forget", None)
+        self.drained = getattr(plan.connector, "drained", None)
+        self.close = getattr(plan.connector, "close", None)
         self._origins = [key_range.low for key_range in split_buckets(plan.connector.splits)]
 
     @property

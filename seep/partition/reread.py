@@ -54,3 +54,12 @@ class Reread:
 
     def digest(self) -> int:
         return self._digest
+
+
+def merged(outputs: list[dict[str, Batch]]) -> dict[str, Batch]:
+    """One batch for each edge, split after split: a split is an origin bucket, so this is canonical order."""
+    found: dict[str, list[Batch]] = {}
+    for output in outputs:
+        for name, batch in output.items():
+            found.setdefault(name, []).append(batch)
+    return {name: batches[0].concat(batches) if len(batches) > 1 else batches[0] for name, batches in found.items()}

@@ -19,7 +19,8 @@ from seep.partition.contract import Graph, Intake, split_buckets
 from seep.partition.desk import Call, Desk, failure_of
 from seep.partition.outputs import Outputs
 from seep.partition.pace import AHEAD_EPOCHS, Pace
-from seep.partition.reread import Reread, same_rows, shapes_of
+from seep.partition.reread import Reread, merged, same_rows, shapes_of
+from seep.partition.told import Told
 from seep.protocol.effects import Append, FenceStore, ReadLog, StoreReply, Truncate
 from seep.protocol.journal import Entry
 from seep.protocol.messages import Credit, DataMessage, Status, Subscribe, Trim, Unsubscribe
@@ -35,6 +36,7 @@ class SourcePartition:
         self.entry = entry
         self.node = graph.nodes[entry.partition.operator]
         self.intake: Intake = self.node.make()
+        self.told = Told(self.intake)
         self.outputs = Outputs(desk, entry, graph.outputs(self.node.name), NOTHING)
         lows = [r.low for r in split_buckets(self.intake.splits)]
         self.splits: dict[int, list[Any]] = {
@@ -142,10 +144,10 @@ class SourcePartition:
                 if reading is None:
                     raise DataLoss(f"{self.entry.partition}: split {split} no longer has epoch {epoch}")
                 outputs.append(dict(reading.outputs))
-        merged = _merge(outputs)
-        if not same_rows(shapes_of(merged), record["edges"]):
+        outputs_by_edge = merged(outputs)
+        if not same_rows(shapes_of(outputs_by_edge), record["edges"]):
             raise DataLoss(f"{self.entry.partition}: epoch {epoch} reads differently than it did before")
-        return merged
+        return outputs_by_edge
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
@@ -177,7 +179,8 @@ class SourcePartition:
         heard_higher = self.outputs.highest > self.epoch
         if self.ended or self.epoch >= self.entry.last or not (heard_higher or self.desk.now_ms >= self.next_cut_ms):
             return
-        if self.desk.journal.stopping == "drain":
+        draining = self.desk.journal.stopping == "drain"
+        if draining and self.told.drained(self.splits):
             for known in self.splits.values():
                 known[3] = True
             self.watermark = FOREVER
@@ -185,7 +188,7 @@ class SourcePartition:
                 max(self.epoch + 1, self.outputs.highest), self._record(self.cut_wall_ms, 0, {}, ended=True), {}
             )
             return
-        if self.desk.journal.stopping or self.outputs.blocked:
+        if (self.desk.journal.stopping and not draining) or self.outputs.blocked:
             return
         waiting = self.outputs.waiting if self.pace.ahead else 0
         if waiting >= AHEAD_EPOCHS:
@@ -228,7 +231,7 @@ class SourcePartition:
             if reading.rows:
                 known[4] = wall_ms
                 outputs.append(dict(reading.outputs))
-        merged = _merge(outputs)
+        outputs_by_edge = merged(outputs)
         ended = all(known[3] for known in self.splits.values())
         self.next_cut_ms += settings.epoch_ms
         if (full and limit == settings.epoch_rows) or self.next_cut_ms < self.desk.now_ms:
@@ -236,7 +239,7 @@ class SourcePartition:
         self.cut_wall_ms = wall_ms
         self.watermark = self._watermark(wall_ms)
         self.pace.end(self.desk.now_ms, rows, full if reads else self.pace.ahead, self.watermark)
-        self._append(epoch, self._record(wall_ms, rows, merged, ended), merged)
+        self._append(epoch, self._record(wall_ms, rows, outputs_by_edge, ended), outputs_by_edge)
 
     def _begin_to_read(self, wall_ms: int) -> None:
         """Time in which nobody read is no silence: a split that has not been read yet is not idle, and one that was
@@ -307,6 +310,7 @@ class SourcePartition:
         self.watermark = record["watermark"]
         self.ended = record["ended"]
         self.logged = True
+        self.told.announced(epoch, self.splits)
         progress = Progress(epoch, record["now"], record["watermark"], ended=record["ended"], idle=record["idle"])
         if epoch < self.entry.first:
             for buffer in self.outputs.buffers.values():
@@ -343,6 +347,7 @@ class SourcePartition:
         below = min(b.trimmed.epoch for b in self.outputs.buffers.values())
         if below > self.truncated and self.desk.journal.replacing(self.entry.partition) is None:
             self.truncated = below
+            self.told.trimmed(below)
             self.desk.effects.append(Truncate(self.entry.partition, self.entry.generation, below))
         if self.epoch >= self.entry.last:
             self.desk.changed = True
@@ -374,6 +379,7 @@ class SourcePartition:
 
     def stop(self) -> None:
         self.running = False
+        self.told.close()
         self.desk.forget(self)
 
 
@@ -387,12 +393,3 @@ def _of_edge(outputs: Callable[[], dict[str, Batch]], edge: str) -> Batch:
 
 def _counted(counters: dict[str, int], more: dict[str, int]) -> dict[str, int]:
     return {name: (counters.get(name, 0) + more.get(name, 0)) % DIGESTS for name in {**counters, **more}}
-
-
-def _merge(outputs: list[dict[str, Batch]]) -> dict[str, Batch]:
-    """One batch for each edge, split after split: a split is an origin bucket, so this is canonical order."""
-    merged: dict[str, list[Batch]] = {}
-    for output in outputs:
-        for name, batch in output.items():
-            merged.setdefault(name, []).append(batch)
-    return {name: batches[0].concat(batches) if len(batches) > 1 else batches[0] for name, batches in merged.items()}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
+import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -12,18 +11,17 @@ from typing import Any
 import pyarrow as pa
 
 from seep.backends.local import LocalBackend
-from seep.backends.needs import need_ray, need_redis, need_spark
+from seep.backends.needs import need_objects, need_ray, need_redis, need_spark
 from seep.backends.process import end_workers
 from seep.errors import Misuse, Retry, SeepError, error_of
 from seep.flow.build import Flow
-from seep.flow.check import prepared, runnable
-from seep.partition.contract import Graph
-from seep.protocol.effects import ReadJournal
+from seep.flow.check import kept, prepared, runnable
 from seep.protocol.journal import Journal, Replace
 from seep.running import views
 from seep.running.audit import audit_of
+from seep.running.before import FETCHED, forget, has_journal, remove, restored
 from seep.running.fixing import PATIENCE_SECONDS, Fixing, wait_until
-from seep.running.matching import Asked, Match
+from seep.running.places import check_empty, sent
 from seep.running.queries import Answer, Query, answer_of, shown
 from seep.running.result import Result, collected
 from seep.running.savepoint import Savepoint, savepoint_at, source_positions, whole
@@ -35,11 +33,10 @@ from seep.runtime.controller import FAILED, ControllerHost
 from seep.runtime.deadletters import NAME as LETTERS
 from seep.runtime.exporter import Exporter
 from seep.runtime.home import job_path
-from seep.runtime.job import JobDirectory
+from seep.runtime.job import RECEIVED, JobDirectory
 from seep.runtime.numbers import Snapshot
 from seep.runtime.readers import PrometheusServer, Scraper
 from seep.runtime.slots import Backend
-from seep.runtime.stores.directory import DirectoryStore
 from seep.runtime.watch import Watch
 from seep.state.checkpoint import Checkpoint
 from seep.state.codec import DamagedError
@@ -59,13 +56,15 @@ def start(
     store: str | None = None,
     rename: Mapping[str, str] | None = None,
     drop: Collection[str] = (),
+    checkpoints: str | None = None,
 ) -> Job:
     """Start a flow and give back the handle to it; `restore` names a savepoint to start from.
 
     A savepoint of another version of the flow: `rename` maps names of operators and sources that have changed since
     (``{"old": "new"}``), `drop` names what may be lost: operators and sources, or ``"visits.seen"``, a column or state.
     `store` is the address of a Redis that keeps checkpoints, logs and journal (``redis://127.0.0.1:6379/0``); without
-    one the job's directory does. `resume` goes on from the durable store of a job whose processes are gone.
+    one the job's directory does. `checkpoints` is a folder of an object store for the checkpoints alone
+    (``s3://BUCKET/FOLDER``). `resume` goes on from the durable store of a job whose processes are gone.
     `prometheus` is the address of a server that scrapes the workers (they are found at ``/targets`` of the job's API);
     without one the controller does it.
     """
@@ -76,10 +75,12 @@ def start(
     backend = _backend(on, master)
     if store is not None:
         need_redis(store)
+    if checkpoints is not None:
+        need_objects(checkpoints)
     if resume:
         if restore is not None:
             raise Misuse("resume goes on from the job's own state, restore from a savepoint; give one of them")
-        if not _has_journal(path, store):
+        if not has_journal(path, store, checkpoints):
             raise Misuse(f"flow {flow.name!r} has nothing to resume in {path}; start it without --resume")
         try:
             directory = JobDirectory.resume(path, graph, flow.settings)
@@ -93,60 +94,21 @@ def start(
         if (path / "key").exists():
             # Without a controller its workers may still write, until they notice.
             end_workers(JobDirectory(path))
-            _forget(JobDirectory(path))
-        for part in ("store", "elsewhere", views.DIRECTORY, "sockets", "workers", "api", "token", LETTERS):
-            _remove(path / part)
+            forget(JobDirectory(path))
+        for part in ("store", "elsewhere", "objects", views.DIRECTORY, "sockets", "workers", "api", "token", LETTERS):
+            remove(path / part)
+        if saved is None:  # what was received since a savepoint is read again
+            remove(path / RECEIVED)
+        ready = kept(ready, (path / RECEIVED).absolute())
         directory = JobDirectory.create(path, graph, flow.settings, ready)
         if store is not None:
             directory.keep_elsewhere(store)
+        if checkpoints is not None:
+            directory.keep_objects(checkpoints)
         if saved is not None:
             saved[0].prepare(ready, directory.store(), saved[1])
+            remove(path / FETCHED)
     return Job(flow, directory, backend(directory), workers, prometheus)
-
-
-def _has_journal(path: Path, store: str | None) -> bool:
-    """Is there a job to go on with? It is where it was, whatever is given now."""
-    if not (path / "key").exists():
-        return False
-    directory = JobDirectory(path)
-    kept = directory.elsewhere
-    if store is not None and (kept is None or kept["url"] != store):
-        where = "its directory" if kept is None else kept["url"]
-        raise Misuse(f"the job in {path} keeps its state in {where}, not in {store}; resume it without --store")
-    if kept is not None:
-        need_redis(kept["url"])
-    reply = directory.store().perform(ReadJournal(0))
-    return reply is not None and reply.value is not None
-
-
-def _forget(directory: JobDirectory) -> None:
-    """What an earlier job has left in a server; what cannot be reached stays there, and is in nobody's way."""
-    known = directory.elsewhere
-    if known is None:
-        return
-    try:
-        need_redis(known["url"])
-        kept = directory.store()
-        assert not isinstance(kept, DirectoryStore)
-        kept.forget()
-    except SeepError as problem:
-        print(f"seep: what the job before has kept under {known['prefix']} stays there: {problem}", file=sys.stderr)
-
-
-def restored(
-    flow: str,
-    graph: Graph,
-    restore: str | Path | None = None,
-    rename: Mapping[str, str] | None = None,
-    drop: Collection[str] = (),
-) -> tuple[Savepoint, Match] | None:
-    """The savepoint, and how it fits; refused, while nothing is changed yet, when it does not."""
-    if restore is None:
-        if rename or drop:
-            raise Misuse("rename= and drop= say how a savepoint fits this flow; give restore= with them")
-        return None
-    saved = savepoint_at(job_path(flow), restore)
-    return saved, saved.match(graph, Asked(rename or {}, drop))
 
 
 def _backend(on: str, master: str | None) -> Callable[[JobDirectory], Backend]:
@@ -291,16 +253,28 @@ class Job:
         return self._control.kill(operator, index)
 
     def savepoint(self, name: str) -> dict[str, Any]:
-        """Keep the whole flow's state at one epoch under a name; the flow runs on."""
-        path = self.directory.path / "savepoints" / name
-        if "/" in name or name.startswith("."):
+        """Keep the whole flow's state at one epoch; the flow runs on. Under a name, or at an address of an object store
+        (``s3://BUCKET/FOLDER``) where nothing is yet."""
+        is_address = "://" in name
+        path = self.directory.path / "savepoints" / (f".{secrets.token_hex(8)}" if is_address else name)
+        if not is_address and ("/" in name or name.startswith(".")):
             raise Misuse(f"{name!r} is no name for a savepoint; give some letters")
+        if is_address:
+            check_empty(name)
         began = time.monotonic()
         with self._fixing.fixed() as fixed:
             highest = max(s.epoch for s in self.host.view.statuses.values()) + HEADROOM_EPOCHS
             saved, positions, graph = self._saved(fixed), self._positions(fixed), self.host.machine.graph
             Savepoint.write(path, self.directory.key, self.name, fixed.at, highest, saved, positions, graph)
-        return {"savepoint": name, "path": str(path), "epoch": fixed.at, "seconds": round(time.monotonic() - began, 3)}
+        if is_address:
+            sent(path, name)
+            remove(path)
+        return {
+            "savepoint": name,
+            "path": name if is_address else str(path),
+            "epoch": fixed.at,
+            "seconds": round(time.monotonic() - began, 3),
+        }
 
     def stop(self, drain: bool = False) -> dict[str, Any]:
         """End the flow; with `drain`, sources stop and everything in flight reaches the sinks first."""
@@ -339,13 +313,6 @@ class Unwaiting:
     def __init__(self, job: Job, control: HostControl) -> None:
         self.status, self.kill, self.scale = control.status, control.kill, control.scale
         self.audit, self.savepoint = job.audit, job.savepoint
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _answers(path: Path) -> bool:

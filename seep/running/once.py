@@ -14,7 +14,8 @@ from typing import Any
 from seep.errors import Misuse, error_of
 from seep.flow.build import Flow
 from seep.flow.check import prepared, runnable
-from seep.running.job import restored, start
+from seep.running.before import restored
+from seep.running.job import start
 from seep.running.result import Result, collected
 from seep.sim.store import SimStore
 from seep.sim.world import World

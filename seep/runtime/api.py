@@ -69,7 +69,7 @@ class Kill(BaseModel):
 
 
 class Savepoint(BaseModel):
-    name: str = Field(min_length=1, max_length=100)
+    name: str = Field(min_length=1, max_length=1000)
 
 
 class State(BaseModel):

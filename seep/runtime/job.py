@@ -5,7 +5,9 @@
     plan       sealed by the key: the digest of `code`, which app it is of (`seep.runtime.identity`), and which run
     store/     checkpoints, logs, journal        sockets/   where processes listen
     elsewhere  only where the store is a server: its address, and under which prefix the job keeps what it keeps
+    objects    only where checkpoints are in an object store: the address of the job's own folder
     workers/   WORKER.json (host, process id, metrics port), WORKER.log
+    received/  what was sent to sources that listen, a log for each
     meeting    only where workers may be on several hosts: the controller's address
 
 Code is unpickled only when its digest stands in the sealed plan: whoever can write files but does not have the key
@@ -36,7 +38,11 @@ from seep.runtime.transport import Transport
 from seep.state.codec import PLAN, DamagedError, decode_value, encode_value
 
 if TYPE_CHECKING:  # its package is there only where somebody wants it
+    from seep.runtime.stores.objects import ObjectStore
     from seep.runtime.stores.redis import RedisStore
+
+
+RECEIVED = "received"
 
 
 class JobDirectory:
@@ -110,13 +116,33 @@ class JobDirectory:
     def begin(self) -> None:
         (self.path / "begun").touch()
 
-    def store(self) -> DirectoryStore | RedisStore:
+    def store(self) -> DirectoryStore | RedisStore | ObjectStore:
+        objects = self.objects
+        if objects is None:
+            return self._own_store()
+        from seep.runtime.stores.objects import ObjectStore
+
+        return ObjectStore(self._own_store(), objects, self.key)
+
+    def _own_store(self) -> DirectoryStore | RedisStore:
         known = self.elsewhere
         if known is None:
             return DirectoryStore(self.path / "store", self.key)
         from seep.runtime.stores.redis import RedisStore
 
         return RedisStore(known["url"], known["prefix"], self.key)
+
+    @property
+    def objects(self) -> str | None:
+        """Where checkpoints are, if not in the store; a folder of this job's own."""
+        data = read_or_none(self.path / "objects")
+        return None if data is None else data.decode()
+
+    def keep_objects(self, url: str) -> None:
+        # What follows a question mark says how the server is reached.
+        base, mark, how = url.partition("?")
+        folder = f"{base.rstrip('/')}/{escape(self.path.name)}-{secrets.token_hex(8)}{mark}{how}"
+        Files(sync=True).replace(self.path / "objects", [folder.encode()])
 
     @property
     def elsewhere(self) -> dict[str, str] | None:
@@ -187,6 +213,14 @@ class JobDirectory:
 
     def _card(self, worker: str) -> Path:
         return self.path / "workers" / f"{escape(worker)}.json"
+
+
+def is_folder_of(objects: str, url: str) -> bool:
+    """
+    >>> is_folder_of("s3://bucket/jobs/sales-7?region=x", "s3://bucket/jobs/"), is_folder_of("s3://a/b", "s3://other")
+    (True, False)
+    """
+    return objects.partition("?")[0].startswith(f"{url.partition('?')[0].rstrip('/')}/")
 
 
 def metrics_place(card: dict[str, Any]) -> str:

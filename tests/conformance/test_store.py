@@ -42,6 +42,8 @@ from seep.runtime.stores.base import Store, StoreEffect
 from seep.runtime.stores.directory import DirectoryStore
 from seep.runtime.stores.log import REWRITE_BYTES
 from seep.runtime.stores.memory import MemoryStore
+from seep.runtime.stores.objects import ObjectStore
+from seep.runtime.stores.objects import check as check_objects
 from seep.runtime.stores.redis import RedisStore, check
 from seep.state.checkpoint import Buffered, Checkpoint
 from tests.servers import RedisServer
@@ -244,6 +246,82 @@ class TestMemory(Contract):
     @pytest.fixture
     def store(self) -> Store:
         return MemoryStore()
+
+
+class TestObjects(Contract):
+    """The bytes of checkpoints in a file system of pyarrow's, all else in a directory."""
+
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> ObjectStore:
+        return self.again(tmp_path)
+
+    @staticmethod
+    def again(tmp_path: Path, key: bytes = KEY) -> ObjectStore:
+        return ObjectStore(DirectoryStore(tmp_path / "store", key), f"file://{tmp_path}/objects", key)
+
+    @staticmethod
+    def objects(tmp_path: Path, pattern: str = "*") -> list[Path]:
+        return sorted((tmp_path / "objects").glob(f"*/{pattern}"))
+
+    def test_the_bytes_are_there_and_nowhere_else(self, store: ObjectStore, tmp_path: Path) -> None:
+        put(store, spread(1))
+        assert not list((tmp_path / "store").rglob("*.checkpoint"))
+        assert len(self.objects(tmp_path, "1-*")) == 1
+        assert versions(self.again(tmp_path)) == [1]
+        put(store, spread(1), spread(2, 1))
+        assert len(self.objects(tmp_path)) == 2, "put again, the bytes of before are gone"
+
+    @pytest.mark.parametrize("change", ["cut", "flip", "empty", "gone"])
+    def test_a_damaged_checkpoint_is_put_aside(self, store: ObjectStore, tmp_path: Path, change: str) -> None:
+        put(store, checkpoint(1), checkpoint(2))
+        [path] = self.objects(tmp_path, "2-*")
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data[:-9] if change == "cut" else b"" if change == "empty" else data)
+        if change == "gone":
+            path.unlink()
+        assert versions(store) == [1]
+        assert store.statistics()["damaged_checkpoints"] == (change != "gone")
+        assert versions(self.again(tmp_path)) == [1]
+        store.perform(DropCheckpoints(PART, OLD, 2))
+        assert ask(store, LoadCheckpoints(1, PART)).error == "damaged"
+        store.perform(DropCheckpoints(PART, OLD, 3))
+        assert versions(store) == []
+        assert self.objects(tmp_path) == []
+
+    def test_what_a_kill_left_behind_is_no_checkpoint_and_goes(self, store: ObjectStore, tmp_path: Path) -> None:
+        put(store, checkpoint(1))
+        store._write(PART, 2, [b"half"])
+        assert versions(store) == [1]
+        put(store, checkpoint(3))
+        store.perform(DropCheckpoints(PART, OLD, 3))
+        assert [path.name.partition("-")[0] for path in self.objects(tmp_path)] == ["3"]
+
+    def test_two_put_at_once_and_both_are_there(self, store: ObjectStore, tmp_path: Path) -> None:
+        with ThreadPoolExecutor(2) as pool:
+            stores = [self.again(tmp_path) for _ in range(2)]
+            list(pool.map(lambda at: put(stores[at], *(checkpoint(n) for n in range(1 + at, 21, 2))), range(2)))
+        assert sorted(store._catalogue(PART)[1]) == list(range(1, 21))
+
+    def test_another_key_reads_nothing_and_moves_nothing(self, store: ObjectStore, tmp_path: Path) -> None:
+        put(store, checkpoint(1))
+        assert ask(self.again(tmp_path, b"x" * 32), LoadCheckpoints(1, PART)).error == "damaged"
+        assert versions(store) == [1]
+
+    def test_a_place_that_cannot_be_written_to_fails_and_comes_back(self, store: ObjectStore, tmp_path: Path) -> None:
+        (tmp_path / "objects").write_text("in the way")
+        assert ask(store, PutCheckpoint(1, checkpoint(1))).error == "failed"
+        with pytest.raises(Misuse, match="cannot be written to"):
+            check_objects(f"file://{tmp_path}/objects")
+        (tmp_path / "objects").unlink()
+        put(store, checkpoint(1))
+        assert versions(store) == [1]
+        check_objects(f"file://{tmp_path}/objects")
+        store.forget()
+        assert self.objects(tmp_path) == []
+        for url in ("nonsense", "ftp://x/y", ""):
+            with pytest.raises(Misuse, match="such as s3://BUCKET/FOLDER"):
+                check_objects(url)
 
 
 class TestDirectory(Contract):
@@ -463,6 +541,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 
 def appended(store: Store) -> list[int]:
     return [epoch for epoch in range(60) if not ask(store, Append(1, PART, OLD, epoch, 0)).error]
+
+
+@pytest.mark.slow
+@pytest.mark.server
+class TestObjectsOverRedis(Contract):
+    @pytest.fixture
+    def store(self, server: RedisServer, tmp_path: Path) -> ObjectStore:
+        below = RedisStore(server.url, f"seep:{secrets.token_hex(4)}:", KEY)
+        return ObjectStore(below, f"file://{tmp_path}/objects", KEY)
 
 
 @pytest.mark.server

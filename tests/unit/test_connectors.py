@@ -15,11 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import seep
+from seep.connectors import files
 from seep.connectors.contract import Source
 from seep.connectors.filesink import BLOCK_EPOCHS
 from seep.flow.outlet import OutletPlan, decode, result_table, table_content
 from seep.model.arrow import ArrowBatch
 from seep.model.epoch import Moment
+from seep.testing import check_source
 
 ROWS: list[dict[str, Any]] = [{"n": i, "text": f'line "{i}",\nand more' if i % 3 else None} for i in range(50)]
 
@@ -145,11 +147,73 @@ def test_times_in_text_are_utc(tmp_path: Path) -> None:
 def test_a_line_that_cannot_be_read_is_handed_back(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"n": 1}\n{"n": \n[3]\n{"n": "x"}\n{"n": 5}\n')
     (tmp_path / "a.csv").write_text("n\n1\nx\n5\n")
-    for name, bad in (("a.jsonl", 3), ("a.csv", 1)):
+    for name, bad in (("a.jsonl", [9, 16, 20]), ("a.csv", [4])):
         rows = seep.FileSource(tmp_path / name, schema={"n": int}).read(0, None, None, 10, 0)
         assert rows is not None
         assert rows.record.to_pylist() == [{"n": 1}, {"n": 5}]
-        assert len(rows.refused) == bad
+        assert [one.position for one in rows.refused] == bad
+
+
+LONG_ENDS = ["", "\n", '\n{"n": 3}', '\n{"n": 3}\n']
+
+
+@pytest.mark.parametrize("length", [63, 64, 65, 100, 200])
+@pytest.mark.parametrize("after", LONG_ENDS)
+def test_a_row_that_is_too_long_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int, after: str
+) -> None:
+    monkeypatch.setattr(files, "PIECE_BYTES", 16)
+    monkeypatch.setattr(files, "ROW_BYTES", 64)
+    long = '{"n": 2, "text": "' + "x" * (length - 20) + '"}'
+    (tmp_path / "a.jsonl").write_text('{"n": 1}\n' + long + after)
+    source = seep.FileSource(tmp_path / "a.jsonl", schema={"n": int, "text": str | None})
+    check_source(lambda: source)
+    pieces = drain(source, 0, [10])
+    kept = length + len(after[:1]) <= 64 and (length < 64 or after)
+    numbers = [1, *([2] if kept else []), *([3] if "3" in after else [])]
+    assert [row["n"] for *_, rows in pieces for row in rows] == numbers
+    whole = source.read(0, None, pieces[-1][1], 1, 0)
+    assert whole is not None
+    assert [(one.position, "more than 64" in one.reason) for one in whole.refused] == ([] if kept else [(9, True)])
+
+
+def test_a_long_quoted_row_ends_where_its_quotes_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "PIECE_BYTES", 16)
+    monkeypatch.setattr(files, "ROW_BYTES", 64)
+    (tmp_path / "a.csv").write_text('text\na\n"' + "line\n" * 50 + '"\nb\n')
+    source = seep.FileSource(tmp_path / "a.csv", schema={"text": str})
+    assert [row["text"] for *_, rows in drain(source, 0, [10]) for row in rows] == ["a", "b"]
+    check_source(lambda: source)
+
+
+def test_a_file_that_was_written_anew_stops_with_a_report(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("one\ntwo\n")
+    for follow in (False, True):
+        source = seep.FileSource(path, follow=follow)
+        with pytest.raises(seep.DataLoss, match="was read up to byte 9, and ends before"):
+            source.read(0, 9, None, 10, 0)
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_text("no")
+    (tmp_path / "a.jsonl").write_text('{"n": 1}\nbroken\n')
+    (tmp_path / "a.csv").write_text("")
+    with pytest.raises(seep.Misuse, match="is no Parquet file"):
+        seep.FileSource(tmp_path / "a.parquet")
+    with pytest.raises(seep.Misuse, match=r"a.jsonl': line 2 is no JSON .* give schema="):
+        seep.FileSource(tmp_path / "a.jsonl")
+    with pytest.raises(seep.Misuse, match="is empty; give schema="):
+        seep.FileSource(tmp_path / "a.csv")
+    rows = seep.FileSource(tmp_path / "a.csv", schema={"n": int}).read(0, None, None, 10, 0)
+    assert rows is not None
+    assert (rows.record.num_rows, rows.ended) == (0, True)
+    flow = seep.Flow("refused")
+    nested = flow.source("rows", seep.MemorySource([{"l": [1], "b": b""}]))
+    with pytest.raises(seep.Misuse, match="format='csv' cannot hold these columns"):
+        nested.sink("csv", seep.FileSink(tmp_path, format="csv"))
+    with pytest.raises(seep.Misuse, match="JSON has no bytes"):
+        nested.sink("jsonl", seep.FileSink(tmp_path, format="jsonl"))
 
 
 def test_following_takes_only_whole_lines(tmp_path: Path) -> None:
@@ -247,6 +311,18 @@ def test_files_are_whole_and_written_once(tmp_path: Path, format: str) -> None:
             again.publish([(epoch, data, epoch == log[-1][0])])
     assert numbers() == [n for e in range(1, 3 * BLOCK_EPOCHS) for n in (e, e + 1000)]
     assert not list((tmp_path / "out").glob(".*"))
+
+
+def test_files_that_could_not_be_written_are_not_doubled(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("no directory")
+    outlet = OutletPlan("out", seep.FileSink(tmp_path / "out", format="jsonl"), SCHEMA)()
+    commits = [(epoch, record(epoch), False) for epoch in range(1, 2 * BLOCK_EPOCHS + 2)]
+    with pytest.raises(OSError, match="exists"):
+        outlet.publish(commits)
+    (tmp_path / "out").unlink()
+    assert outlet.publish(commits) == 2 * BLOCK_EPOCHS - 1
+    lines = [line for path in sorted((tmp_path / "out").iterdir()) for line in path.read_text().splitlines()]
+    assert [json.loads(line)["n"] for line in lines] == list(range(1, 2 * BLOCK_EPOCHS))
 
 
 def test_sources_say_how_far_behind_they_are(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ a library, run a command or call code are refused. So are those that seep's prom
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from seep.connectors import trouble
 from seep.errors import Misuse, Retry, SeepError
 
 CONNECT_SECONDS = 20.0
@@ -18,8 +18,6 @@ CONNECT_SECONDS = 20.0
 APPEAR_SECONDS = 3.0
 """A topic that was made just now is not known everywhere at once."""
 ASK_SECONDS = 5.0
-REPORT_SECONDS = 30.0
-"""Between two lines about the same trouble."""
 
 LOADS_CODE = (
     "plugin.library.paths",
@@ -98,24 +96,19 @@ def words(problem: Any) -> str:
     return " ".join(str(text).split())
 
 
-class Trouble:
-    """What a client's own threads report while it works: the latest, printed now and then for who reads the log."""
+class Trouble(trouble.Trouble):
+    """What a client's own threads report while it works."""
 
     def __init__(self, who: str) -> None:
-        self._who = who
-        self._printed_at = -1e9
-        self.latest = ""
+        super().__init__(who)
         self.refused = ""
         """Not to be helped by trying again: the broker does not accept who we say we are."""
 
-    def hears(self, error: Any) -> None:
-        kafka = library(self._who)
-        self.latest = words(error)
-        if error.code() in (kafka.KafkaError._AUTHENTICATION, kafka.KafkaError.SASL_AUTHENTICATION_FAILED):
+    def hears(self, problem: Any) -> None:
+        kinds = library(self._who).KafkaError
+        super().hears(words(problem))
+        if problem.code() in (kinds._AUTHENTICATION, kinds.SASL_AUTHENTICATION_FAILED):
             self.refused = self.latest
-        if time.monotonic() - self._printed_at > REPORT_SECONDS:
-            self._printed_at = time.monotonic()
-            print(f"{self._who}: {self.latest}; trying again", file=sys.stderr, flush=True)
 
 
 def partitions_of(who: str, client: Any, topic: str, trouble: Trouble) -> int:

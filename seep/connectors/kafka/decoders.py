@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.ipc
 
-from seep.connectors.kafka.jsonrows import JsonDecoder
+from seep.connectors.jsonrows import JsonDecoder
 from seep.errors import Misuse
 from seep.model.schema import normalise, physical, record_of, schema_of
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.ipc
 
+from seep.connectors.rowtext import check_json, json_lines, text_of
 from seep.errors import Misuse
 from seep.model.arrow import BUCKET, CHANGE, DELETE
 
@@ -56,7 +55,7 @@ class Encoder:
             return [None] * rows.num_rows
         columns = [rows.column(name).to_pylist() for name in self._key]
         if len(columns) == 1:
-            return [_text(value) for value in columns[0]]
+            return [text_of(value) for value in columns[0]]
         return [json.dumps(parts, default=str, ensure_ascii=False).encode() for parts in zip(*columns, strict=True)]
 
     def _header_lists(self, rows: pa.RecordBatch) -> list[list[tuple[str, bytes]] | None]:
@@ -65,28 +64,15 @@ class Encoder:
         columns = {name: rows.column(column).to_pylist() for name, column in self._headers.items()}
         found: list[list[tuple[str, bytes]] | None] = []
         for number in range(rows.num_rows):
-            texts = ((name, _text(values[number])) for name, values in columns.items())
+            texts = ((name, text_of(values[number])) for name, values in columns.items())
             found.append([(name, text) for name, text in texts if text is not None])
         return found
 
 
-def _text(value: Any) -> bytes | None:
-    """Text and bytes as they are, anything else as people write it."""
-    if value is None or isinstance(value, bytes):
-        return value
-    return (
-        value if isinstance(value, str) else value.isoformat() if hasattr(value, "isoformat") else str(value)
-    ).encode()
-
-
 def _values_of(who: str, format: str, schema: pa.Schema) -> Values:
     if format == "json":
-        for field in schema:
-            if _holds_bytes(field.type):
-                raise Misuse(
-                    f"{who}: column {field.name!r}: JSON has no bytes; choose another format, or make text of it"
-                )
-        return _json
+        check_json(who, schema)
+        return json_lines
     if format == "avro":
         from seep.connectors.kafka.avro import Writing
 
@@ -97,21 +83,7 @@ def _values_of(who: str, format: str, schema: pa.Schema) -> Values:
     if len(schema) != 1 or not (pa.types.is_string(schema[0].type) or pa.types.is_binary(schema[0].type)):
         names = ", ".join(schema.names) or "none"
         raise Misuse(f"{who}: format='raw' needs one column of bytes or text besides key and headers; found {names}")
-    return lambda rows: [_text(value) for value in rows.column(0).to_pylist()]
-
-
-def _holds_bytes(kind: pa.DataType) -> bool:
-    if pa.types.is_struct(kind):
-        return any(_holds_bytes(part.type) for part in kind)
-    return pa.types.is_binary(kind) or (pa.types.is_list(kind) and _holds_bytes(kind.value_type))
-
-
-def _json(rows: pa.RecordBatch) -> list[bytes | None]:
-    """An object for each row, times in ISO 8601, decimals as text; numbers that JSON does not have become null."""
-    exact = [f.with_type(pa.string()) if pa.types.is_decimal(f.type) else f for f in rows.schema]
-    frame = pl.from_arrow(rows.cast(pa.schema(exact)))
-    assert isinstance(frame, pl.DataFrame)
-    return list(frame.write_ndjson().encode().splitlines())
+    return lambda rows: [text_of(value) for value in rows.column(0).to_pylist()]
 
 
 def _stream(rows: pa.RecordBatch) -> bytes:

@@ -1,0 +1,1 @@
+"""Redis: streams as a source, hashes and JSON as a sink."""

@@ -1,0 +1,91 @@
+"""What was there before a job starts: an earlier one to go on with or to forget, a savepoint to start from."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from seep.backends.needs import need_objects, need_redis
+from seep.errors import Misuse, SeepError
+from seep.partition.contract import Graph
+from seep.protocol.effects import ReadJournal
+from seep.running.matching import Asked, Match
+from seep.running.places import fetched
+from seep.running.savepoint import Savepoint, savepoint_at
+from seep.runtime.home import job_path
+from seep.runtime.job import JobDirectory, is_folder_of
+from seep.runtime.stores.directory import DirectoryStore
+
+FETCHED = "fetched"
+"""In the job's directory: a savepoint that came from an object store, while it is put in place."""
+
+
+def has_journal(path: Path, store: str | None, checkpoints: str | None) -> bool:
+    """Is there a job to go on with? It is where it was, whatever is given now."""
+    if not (path / "key").exists():
+        return False
+    directory = JobDirectory(path)
+    kept = directory.elsewhere
+    if store is not None and (kept is None or kept["url"] != store):
+        where = "its directory" if kept is None else kept["url"]
+        raise Misuse(f"the job in {path} keeps its state in {where}, not in {store}; resume it without --store")
+    objects = directory.objects
+    if checkpoints is not None and (objects is None or not is_folder_of(objects, checkpoints)):
+        where = "its store" if objects is None else objects
+        raise Misuse(
+            f"the job in {path} keeps its checkpoints in {where}, not in {checkpoints}; resume it without --checkpoints"
+        )
+    if objects is not None:
+        need_objects(objects)
+    if kept is not None:
+        need_redis(kept["url"])
+    reply = directory.store().perform(ReadJournal(0))
+    return reply is not None and reply.value is not None
+
+
+def forget(directory: JobDirectory) -> None:
+    """What an earlier job has left in a server; what cannot be reached stays there, and is in nobody's way."""
+    known, objects = directory.elsewhere, directory.objects
+    if known is None and objects is None:
+        return
+    try:
+        if known is not None:
+            need_redis(known["url"])
+        kept = directory.store()
+        assert not isinstance(kept, DirectoryStore)
+        kept.forget()
+    except (SeepError, OSError) as problem:
+        where = " and ".join(filter(None, [known["prefix"] if known else None, objects]))
+        print(f"seep: what the job before has kept under {where} stays there: {problem}", file=sys.stderr)
+
+
+def savepoint_of(restore: str | Path, path: Path) -> Savepoint:
+    if "://" in str(restore):
+        remove(path / FETCHED)
+        return Savepoint(fetched(str(restore), path / FETCHED))
+    return savepoint_at(path, restore)
+
+
+def restored(
+    flow: str,
+    graph: Graph,
+    restore: str | Path | None = None,
+    rename: Mapping[str, str] | None = None,
+    drop: Collection[str] = (),
+) -> tuple[Savepoint, Match] | None:
+    """The savepoint, and how it fits; refused, while nothing is changed yet, when it does not."""
+    if restore is None:
+        if rename or drop:
+            raise Misuse("rename= and drop= say how a savepoint fits this flow; give restore= with them")
+        return None
+    saved = savepoint_of(restore, job_path(flow))
+    return saved, saved.match(graph, Asked(rename or {}, drop))
+
+
+def remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
