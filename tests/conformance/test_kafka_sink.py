@@ -217,3 +217,15 @@ def test_a_message_that_no_broker_takes_stops_the_flow_with_a_report(kafka: Kafk
     large = pa.RecordBatch.from_pydict({"text": ["x" * (2 << 20)], BUCKET: pa.array([0], pa.uint16())})
     with pytest.raises(seep.Misuse, match=r"KafkaSink 'sink-.*: .*too large"):
         sink.open(Opening("out"))([Committed(1, large, False)])
+
+
+@pytest.mark.timeout(60)  # the client's own call would wait for ever
+def test_a_broker_that_was_killed_is_written_to_again(mortal_kafka: KafkaBroker) -> None:
+    topic = make_topic(mortal_kafka.address, "restarted")
+    publish = seep.KafkaSink(topic, servers=mortal_kafka.address).prepared().open(Opening("out"))
+    publish([epoch(1)])
+    mortal_kafka.kill()
+    mortal_kafka.start()
+    again(publish, [epoch(2)])
+    again(publish, [epoch(3)])
+    assert written(mortal_kafka, topic) == texts([1, 2, 3])

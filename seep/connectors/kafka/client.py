@@ -105,12 +105,15 @@ class Trouble:
         self._who = who
         self._printed_at = -1e9
         self.latest = ""
+        self.heard = 0
+        """How often."""
         self.refused = ""
         """Not to be helped by trying again: the broker does not accept who we say we are."""
 
     def hears(self, error: Any) -> None:
         kafka = library(self._who)
         self.latest = words(error)
+        self.heard += 1
         if error.code() in (kafka.KafkaError._AUTHENTICATION, kafka.KafkaError.SASL_AUTHENTICATION_FAILED):
             self.refused = self.latest
         if time.monotonic() - self._printed_at > REPORT_SECONDS:
