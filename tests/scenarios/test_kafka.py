@@ -1,5 +1,6 @@
-"""Kafka -> keyed window -> Kafka on real processes: workers are killed, the sink between writing and committing;
-somebody who reads committed messages all the while sees each result once, and each key's in order."""
+"""Kafka -> keyed window -> Kafka on real processes: workers are killed, the sink between writing and committing, the
+broker is killed and paused; somebody who reads committed messages all the while sees each result once, and each key's
+in order."""
 
 from __future__ import annotations
 
@@ -130,6 +131,17 @@ def kill_between_write_and_commit(folder: Path) -> None:
     (folder / "hold").unlink()
 
 
+def restart(broker: KafkaBroker) -> None:
+    broker.kill()
+    broker.start()
+
+
+def pause(broker: KafkaBroker) -> None:
+    broker.pause()
+    time.sleep(3.0)
+    broker.go_on()
+
+
 def grow(reader: Reader, messages: int = 30) -> None:
     goal = len(reader.messages) + messages
     until(lambda: len(reader.messages) >= goal, f"{messages} more results", 60.0)
@@ -137,7 +149,7 @@ def grow(reader: Reader, messages: int = 30) -> None:
 
 @pytest.mark.server
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_kafka_to_kafka_is_exact_through_kills(begin: Start, mortal_kafka: KafkaBroker, tmp_path: Path) -> None:
     servers = mortal_kafka.address
     make_topic(servers, "in", SPLITS)
@@ -154,6 +166,13 @@ def test_kafka_to_kafka_is_exact_through_kills(begin: Start, mortal_kafka: Kafka
                 kill_between_write_and_commit(tmp_path)
                 grow(reader)
             job.scale("out", 2)
+            for _ in range(2):
+                restart(mortal_kafka)
+                grow(reader)
+                pause(mortal_kafka)
+                grow(reader)
+            kill(job, "out")
+            restart(mortal_kafka)
             grow(reader)
         finally:
             rows = writing.end()
