@@ -23,7 +23,7 @@ import seep
 from benchmarks.servers.kafka import KafkaBroker
 from seep.connectors.kafka.publisher import Publisher
 from seep.running.job import Job
-from tests.kafka import PATIENCE_SECONDS, Reader, make_topic
+from tests.kafka import Reader, make_topic
 from tests.scenarios.conftest import Start
 from tests.scenarios.oracles import advance, process_of, send_signal, until
 
@@ -32,6 +32,7 @@ BEGAN = datetime(2024, 1, 1, tzinfo=UTC)
 STEP = timedelta(milliseconds=20)
 """Of event time, between two rows."""
 WINDOW = timedelta(seconds=1)
+PATIENCE_SECONDS = 120.0
 
 
 class Hesitant(Publisher):
@@ -144,12 +145,12 @@ def pause(broker: KafkaBroker) -> None:
 
 def grow(reader: Reader, messages: int = 30) -> None:
     goal = len(reader.messages) + messages
-    until(lambda: len(reader.messages) >= goal, f"{messages} more results", 60.0)
+    until(lambda: len(reader.messages) >= goal, f"{messages} more results", PATIENCE_SECONDS)
 
 
 @pytest.mark.server
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_kafka_to_kafka_is_exact_through_kills(begin: Start, mortal_kafka: KafkaBroker, tmp_path: Path) -> None:
     servers = mortal_kafka.address
     make_topic(servers, "in", SPLITS)
