@@ -262,7 +262,7 @@ class Trial:
         holding, hold = self._folder / "holding", self._folder / "hold"
         holding.unlink(missing_ok=True)
         hold.touch()
-        self.until(lambda: holding.exists() and bool(holding.read_text()), "an open transaction")
+        self.until(holding.exists, "an open transaction")
         number = int(holding.read_text())
         at = time.monotonic()
         Process(number, process_began(number)).signal(signal.SIGKILL)

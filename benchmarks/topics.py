@@ -40,7 +40,9 @@ class Hesitant(Publisher):
 
     def _commit(self, epoch: int) -> None:
         while (self._folder / "hold").exists():
-            (self._folder / "holding").write_text(str(os.getpid()))
+            written = self._folder / f"{os.getpid()}-{id(self)}"
+            written.write_text(str(os.getpid()))
+            written.replace(self._folder / "holding")  # never seen half written
             time.sleep(0.01)
         super()._commit(epoch)
 

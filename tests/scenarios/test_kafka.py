@@ -41,7 +41,9 @@ class Hesitant(Publisher):
     def _commit(self, epoch: int) -> None:
         folder = Path(self._settings["client.id"])  # a setting that comes along with the sink and does nothing
         while (folder / "hold").exists():
-            (folder / "holding").write_text(str(os.getpid()))
+            written = folder / f"{os.getpid()}-{id(self)}"
+            written.write_text(str(os.getpid()))
+            written.replace(folder / "holding")  # never seen half written
             time.sleep(0.01)
         super()._commit(epoch)
 
