@@ -13,6 +13,7 @@ from seep.errors import Misuse
 
 MODULES = {
     "elasticity": "benchmarks.elasticity",
+    "exactly-once": "benchmarks.exactlyonce",
     "large-state": "benchmarks.state",
     "latency": "benchmarks.latency",
     "overhead": "benchmarks.overhead",
@@ -44,6 +45,7 @@ COMMON = frozenset({"seed"})
 OF_THROUGHPUT = frozenset({"checkpoint", "epoch", "keys", "rate", "rows", "seconds", "workers"})
 HEEDED = {
     "elasticity": frozenset({"policy", "rate", "seconds"}),
+    "exactly-once": frozenset({"checkpoint", "epoch", "kills", "rate", "workers"}),
     "large-state": frozenset({"keys", "state"}),
     "latency": frozenset({"checkpoint", "epoch", "keys", "rate", "seconds", "workers"}),
     "overhead": frozenset({"kills", "seconds"}),

@@ -15,6 +15,10 @@ PATIENCE_SECONDS = 30.0
 def make_topic(servers: str, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(name, partitions, 1, config=dict(config or {}))])[name].result(PATIENCE_SECONDS)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while len(admin.list_topics(name, PATIENCE_SECONDS).topics[name].partitions) < partitions:
+        assert time.monotonic() < deadline, f"the topic {name} was made and is not known"
+        time.sleep(0.05)  # it is made before the broker that answers has heard of it
     return name
 
 

@@ -20,7 +20,7 @@ from seep.connectors.contract import Committed, Opening, Publish
 from seep.connectors.kafka.publisher import Publisher
 from seep.model.arrow import BUCKET
 from seep.model.schema import physical, schema_of
-from tests.kafka import make_topic, read_all
+from tests.kafka import make_topic, read_all, write
 
 pytestmark = pytest.mark.server
 _NUMBERS = count()
@@ -110,6 +110,17 @@ def test_each_epoch_is_there_once_whatever_fails(kafka: KafkaBroker, groups: lis
             again(publish, more)
     Faulty.fault = ""
     assert written(kafka, topic) == texts(range(1, first))
+
+
+def test_a_successor_with_nothing_to_publish_ends_what_was_left_open(kafka: KafkaBroker, topic: str) -> None:
+    sink = FaultySink(topic, servers=kafka.address).prepared()
+    Faulty.fault = "before"
+    with pytest.raises(Lost):
+        sink.open(Opening("out"))([epoch(1)])
+    write(kafka.address, topic, [b'{"text":"of another"}'])
+    assert written(kafka, topic) == []
+    sink.open(Opening("out"))([Committed(1, None, False)])
+    assert written(kafka, topic) == ["of another"]
 
 
 def test_another_run_and_another_partition_have_marks_of_their_own(kafka: KafkaBroker, topic: str) -> None:
@@ -217,3 +228,15 @@ def test_a_message_that_no_broker_takes_stops_the_flow_with_a_report(kafka: Kafk
     large = pa.RecordBatch.from_pydict({"text": ["x" * (2 << 20)], BUCKET: pa.array([0], pa.uint16())})
     with pytest.raises(seep.Misuse, match=r"KafkaSink 'sink-.*: .*too large"):
         sink.open(Opening("out"))([Committed(1, large, False)])
+
+
+@pytest.mark.timeout(60)  # the client's own call would wait for ever
+def test_a_broker_that_was_killed_is_written_to_again(mortal_kafka: KafkaBroker) -> None:
+    topic = make_topic(mortal_kafka.address, "restarted")
+    publish = seep.KafkaSink(topic, servers=mortal_kafka.address).prepared().open(Opening("out"))
+    publish([epoch(1)])
+    mortal_kafka.kill()
+    mortal_kafka.start()
+    again(publish, [epoch(2)])
+    again(publish, [epoch(3)])
+    assert written(mortal_kafka, topic) == texts([1, 2, 3])

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import seep
-from benchmarks.servers.kafka import KafkaBroker, free_ports
+from benchmarks.servers.kafka import KafkaBroker, fetched, free_ports
 from seep.connectors.contract import Rows
 from seep.connectors.kafka import client
 from tests.kafka import PATIENCE_SECONDS, make_topic, write, write_in_transactions
@@ -148,13 +149,54 @@ def test_retention_that_overtakes_stops_with_a_report(kafka: KafkaBroker, topic:
     write(kafka.address, topic, rows(range(20)), partition=0)
     source = source_of(kafka, topic).prepared()
     position = read(source, 0, None, 5).position
-    admin = AdminClient({"bootstrap.servers": kafka.address})
-    for done in admin.delete_records([TopicPartition(topic, 0, 12)]).values():
-        done.result(PATIENCE_SECONDS)
+    delete_before(kafka, topic, 12)
     again = source_of(kafka, topic, start={0: 12}).prepared()
     with pytest.raises(seep.DataLoss, match="partition 0: offset 5 is gone, it holds 12 to 20"):
         read(again, 0, position)
     assert numbers_of(drain(source_of(kafka, topic).prepared(), 0, [100])) == [*range(12, 20)]
+
+
+def test_what_retention_took_is_skipped_where_that_is_asked_for(kafka: KafkaBroker, topic: str) -> None:
+    write(kafka.address, topic, rows(range(20)), partition=0)
+    source = source_of(kafka, topic, gone="skip").prepared()
+    position = read(source, 0, None, 5).position
+    delete_before(kafka, topic, 12)
+    for again in (source_of(kafka, topic, gone="skip", start={0: 12}).prepared() for _ in range(2)):
+        piece = read(again, 0, position)
+        assert piece.record.column("n").to_pylist() == [*range(12, 20)]
+        reason = "7 offsets, 5 to 11, are gone: the topic did not keep them, they were skipped"
+        assert [(one.text, one.reason, one.position) for one in piece.refused] == [("", reason, 5)]
+        reread = source_of(kafka, topic, gone="skip", start={0: 12}).prepared().read(0, 5, piece.position, 2**62, 0)
+        assert reread is not None
+        assert (reread.record, reread.refused) == (piece.record, piece.refused)
+    made_anew = source_of(kafka, topic, gone="skip", load=None).prepared()
+    with pytest.raises(seep.DataLoss, match="offset 99 is gone, it holds 12 to 20"):
+        read(made_anew, 0, 99)
+
+
+def delete_before(kafka: KafkaBroker, topic: str, offset: int) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.address})
+    for done in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
+        done.result(PATIENCE_SECONDS)
+
+
+def test_topics_of_a_pattern_are_read_as_one_source(kafka: KafkaBroker) -> None:
+    for name, partitions in (("like-b", 2), ("like-a", 1), ("unlike-c", 1)):
+        make_topic(kafka.address, name, partitions)
+    write(kafka.address, "like-a", rows([1]), partition=0)
+    write(kafka.address, "like-b", [*rows([2]), b"broken"], partition=1)
+    write(kafka.address, "unlike-c", rows([3]), partition=0)
+    flow = seep.Flow("read")
+    found = flow.source("topics", source_of(kafka, "^like-.*", metadata=True))
+    found.select("n", "_topic", "_partition").collect("rows")
+    found.errors.collect("errors")
+    source = source_of(kafka, "^like-.*").prepared()
+    make_topic(kafka.address, "like-aa")  # later: read by the next start
+    assert source.splits == 3
+    assert [numbers_of(drain(source, split, [3])) for split in range(3)] == [[1], [], [2]]
+    result = seep.run(flow)
+    assert sorted(tuple(row.values()) for row in result["rows"].to_pylist()) == [(1, "like-a", 0), (2, "like-b", 1)]
+    assert [letter["position"] for letter in result["errors"].to_pylist()] == ["3:like-b:1:1"]
 
 
 def test_a_broker_that_dies_is_waited_for(mortal_kafka: KafkaBroker) -> None:
@@ -188,5 +230,33 @@ def test_what_is_not_there_is_said_in_one_line(kafka: KafkaBroker, topic: str, m
     one_line(
         source_of(kafka, topic, config={"no.such": 1}).prepared, seep.Misuse, 'No such configuration property: "no'
     )
+    one_line(source_of(kafka, "^nothing-.*").prepared, seep.Misuse, r"no topic matches '\^nothing-\.\*'")
+    one_line(lambda: source_of(kafka, "^(a"), seep.Misuse, "no regular expression")
+    one_line(lambda: source_of(kafka, "^a", start={0: 1}), seep.Misuse, "start names partitions")
+    one_line(lambda: source_of(kafka, topic, gone="hide"), seep.Misuse, "gone='hide'")
     one_line(source_of(kafka, topic, start={7: 0}).prepared, seep.Misuse, "names partition 7; the topic has 2")
     one_line(source_of(kafka, topic, start={0: 9}).prepared, seep.Misuse, "start=9 of partition 0; it holds 0 to 0")
+
+
+GUARDED = {
+    "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    "listener.name.plaintext.plain.sasl.jaas.config": (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        ' username="broker" password="right" user_broker="right" user_me="right";'
+    ),
+}
+
+
+def test_wrong_credentials_are_said_in_one_line(tmp_path: Path) -> None:
+    if not fetched():
+        pytest.skip("no Kafka: tools/setup kafka")
+    with KafkaBroker(tmp_path / "guarded", GUARDED) as broker:
+        config = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "me"}
+        wrong, right = ({**config, "sasl.password": password} for password in ("wrong", "right"))
+        source = source_of(broker, "topic", config=wrong)
+        sink = seep.KafkaSink("topic", servers=broker.address, config=wrong)
+        for connector in (source, sink):
+            one_line(connector.prepared, seep.Misuse, "does not accept these credentials: .*uthentication failed")
+        one_line(source_of(broker, "topic", config=right).prepared, seep.Misuse, "there is no topic 'topic'")

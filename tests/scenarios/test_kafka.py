@@ -1,5 +1,6 @@
-"""Kafka -> keyed window -> Kafka on real processes: workers are killed, the sink between writing and committing;
-somebody who reads committed messages all the while sees each result once, and each key's in order."""
+"""Kafka -> keyed window -> Kafka on real processes: workers are killed, the sink between writing and committing, the
+broker is killed and paused; somebody who reads committed messages all the while sees each result once, and each key's
+in order."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ import seep
 from benchmarks.servers.kafka import KafkaBroker
 from seep.connectors.kafka.publisher import Publisher
 from seep.running.job import Job
-from tests.kafka import PATIENCE_SECONDS, Reader, make_topic
+from tests.kafka import Reader, make_topic
 from tests.scenarios.conftest import Start
 from tests.scenarios.oracles import advance, process_of, send_signal, until
 
@@ -31,6 +32,7 @@ BEGAN = datetime(2024, 1, 1, tzinfo=UTC)
 STEP = timedelta(milliseconds=20)
 """Of event time, between two rows."""
 WINDOW = timedelta(seconds=1)
+PATIENCE_SECONDS = 120.0
 
 
 class Hesitant(Publisher):
@@ -39,7 +41,9 @@ class Hesitant(Publisher):
     def _commit(self, epoch: int) -> None:
         folder = Path(self._settings["client.id"])  # a setting that comes along with the sink and does nothing
         while (folder / "hold").exists():
-            (folder / "holding").write_text(str(os.getpid()))
+            written = folder / f"{os.getpid()}-{id(self)}"
+            written.write_text(str(os.getpid()))
+            written.replace(folder / "holding")  # never seen half written
             time.sleep(0.01)
         super()._commit(epoch)
 
@@ -130,14 +134,25 @@ def kill_between_write_and_commit(folder: Path) -> None:
     (folder / "hold").unlink()
 
 
+def restart(broker: KafkaBroker) -> None:
+    broker.kill()
+    broker.start()
+
+
+def pause(broker: KafkaBroker) -> None:
+    broker.pause()
+    time.sleep(3.0)
+    broker.go_on()
+
+
 def grow(reader: Reader, messages: int = 30) -> None:
     goal = len(reader.messages) + messages
-    until(lambda: len(reader.messages) >= goal, f"{messages} more results", 60.0)
+    until(lambda: len(reader.messages) >= goal, f"{messages} more results", PATIENCE_SECONDS)
 
 
 @pytest.mark.server
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_kafka_to_kafka_is_exact_through_kills(begin: Start, mortal_kafka: KafkaBroker, tmp_path: Path) -> None:
     servers = mortal_kafka.address
     make_topic(servers, "in", SPLITS)
@@ -154,6 +169,13 @@ def test_kafka_to_kafka_is_exact_through_kills(begin: Start, mortal_kafka: Kafka
                 kill_between_write_and_commit(tmp_path)
                 grow(reader)
             job.scale("out", 2)
+            for _ in range(2):
+                restart(mortal_kafka)
+                grow(reader)
+                pause(mortal_kafka)
+                grow(reader)
+            kill(job, "out")
+            restart(mortal_kafka)
             grow(reader)
         finally:
             rows = writing.end()

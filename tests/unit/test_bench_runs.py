@@ -8,8 +8,9 @@ from importlib import import_module
 
 import pytest
 
-from benchmarks import recovery
+from benchmarks import exactlyonce, recovery
 from benchmarks.outcome import Options
+from benchmarks.servers.kafka import fetched
 
 SMALL = {
     "benchmarks.recovery": Options(kills=2, rate=5_000),
@@ -29,6 +30,18 @@ def test_workers_executors_and_the_driver_are_killed_on_spark() -> None:
     assert outcome.verified
     assert outcome.figures["unrecovered"] == 0
     assert [outcome.figures[f"{kind}_kills"] for kind in ("worker", "executor", "driver")] == [1, 1, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.server
+@pytest.mark.skipif(not fetched(), reason="no Kafka: tools/setup kafka")
+@pytest.mark.timeout(600)
+def test_readers_of_committed_messages_see_each_result_once() -> None:
+    outcome = exactlyonce.run(Options(kills=10), lambda what, share: None)
+    assert outcome.verified
+    assert outcome.figures["unrecovered"] == 0
+    kinds = ("worker_kills", "pair_kills", "sink_kills", "controller_kills", "broker_kills", "broker_pauses")
+    assert [outcome.figures[kind] for kind in kinds] == [5, 2, 2, 1, 1, 1]
 
 
 @pytest.mark.slow

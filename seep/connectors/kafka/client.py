@@ -6,6 +6,7 @@ a library, run a command or call code are refused. So are those that seep's prom
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -60,10 +61,19 @@ def check_config(who: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_place(who: str, topic: Any, servers: Any) -> None:
-    if not isinstance(topic, str) or not topic or topic.startswith("^"):
+    if not isinstance(topic, str) or not topic or is_pattern(topic):
         raise Misuse(f"{who}: {topic!r} is no topic; give the name of one")
+    check_servers(who, servers)
+
+
+def check_servers(who: str, servers: Any) -> None:
     if not isinstance(servers, str) or not servers.strip():
         raise Misuse(f"{who}: servers={servers!r}; give 'host:port', several with commas")
+
+
+def is_pattern(topic: Any) -> bool:
+    """As Kafka's own clients have it: what begins with ^ is a regular expression."""
+    return isinstance(topic, str) and topic.startswith("^")
 
 
 def library(who: str) -> Any:
@@ -101,12 +111,15 @@ class Trouble(trouble.Trouble):
 
     def __init__(self, who: str) -> None:
         super().__init__(who)
+        self.heard = 0
+        """How often."""
         self.refused = ""
         """Not to be helped by trying again: the broker does not accept who we say we are."""
 
     def hears(self, problem: Any) -> None:
         kinds = library(self._who).KafkaError
         super().hears(words(problem))
+        self.heard += 1
         if problem.code() in (kinds._AUTHENTICATION, kinds.SASL_AUTHENTICATION_FAILED):
             self.refused = self.latest
 
@@ -119,7 +132,7 @@ def partitions_of(who: str, client: Any, topic: str, trouble: Trouble) -> int:
         try:
             found = client.list_topics(topic, timeout=ASK_SECONDS).topics[topic]
         except kafka.KafkaException as problem:
-            _may_ask_again(who, problem, trouble, began)
+            _may_ask_again(who, client, problem, trouble, began)
             continue
         if found.error is None:
             return len(found.partitions)
@@ -133,7 +146,20 @@ def partitions_of(who: str, client: Any, topic: str, trouble: Trouble) -> int:
         time.sleep(0.2)
 
 
-def asked(who: str, trouble: Trouble, question: Callable[[], Any]) -> Any:
+def topics_like(who: str, client: Any, pattern: str, trouble: Trouble) -> list[str]:
+    """The topics whose whole name matches, in order; Kafka's own are never among them."""
+    began = time.monotonic()
+    while True:
+        known = asked(who, client, trouble, lambda: client.list_topics(timeout=ASK_SECONDS)).topics
+        found = sorted(name for name in known if not name.startswith("__") and re.fullmatch(pattern, name))
+        if found:
+            return found
+        if time.monotonic() - began > APPEAR_SECONDS:
+            raise Misuse(f"{who}: no topic matches {pattern!r}; make one first")
+        time.sleep(0.2)
+
+
+def asked(who: str, client: Any, trouble: Trouble, question: Callable[[], Any]) -> Any:
     """The broker's answer to something; asked again until it comes, or for long enough."""
     kafka = library(who)
     began = time.monotonic()
@@ -141,10 +167,11 @@ def asked(who: str, trouble: Trouble, question: Callable[[], Any]) -> Any:
         try:
             return question()
         except kafka.KafkaException as problem:
-            _may_ask_again(who, problem, trouble, began)
+            _may_ask_again(who, client, problem, trouble, began)
 
 
-def _may_ask_again(who: str, problem: Exception, trouble: Trouble, began: float) -> None:
+def _may_ask_again(who: str, client: Any, problem: Exception, trouble: Trouble, began: float) -> None:
+    client.poll(0)  # only then does it report: above all that it was turned away
     told: SeepError | None = None
     if trouble.refused:
         told = Misuse(f"{who}: the broker does not accept these credentials: {trouble.refused}")

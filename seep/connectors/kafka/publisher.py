@@ -8,6 +8,7 @@ that was published. Messages and mark become visible together or not at all. So:
 2. Then it reads the mark. Until it is fenced itself nobody can move the mark, so what it says stays true.
 3. Epochs up to the mark are skipped; the others go out in one transaction, with the new mark.
 4. Whatever fails, also when nobody knows whether the commit went through: the client is dropped, and it starts at 1.
+   So does one whose client was cut off from a broker meanwhile: it would wait for ever (`overdue` says why).
 
 A fenced predecessor that wakes up and begins at 1 itself does no harm: it has nothing but committed epochs to publish,
 and only those above the mark. The rightful one is fenced by that once, and begins at 1 in turn.
@@ -26,6 +27,7 @@ import pyarrow as pa
 from seep.connectors.contract import Committed, Opening
 from seep.connectors.kafka.client import Trouble, library, make, words
 from seep.connectors.kafka.encoders import Encoder
+from seep.connectors.kafka.overdue import overdue
 from seep.errors import DataLoss, Misuse
 
 WAIT_SECONDS = 20.0
@@ -67,6 +69,8 @@ class Publisher:
         self._marks: Any = None
         self._mark = -1
         self._marked_at = 0.0
+        self._heard = 0
+        """What its client had reported when it began."""
         self._failed: Any = None
         """The first error of a message that was not delivered."""
 
@@ -84,8 +88,9 @@ class Publisher:
         return commits[-1].epoch
 
     def _begin(self) -> None:
-        if self._producer is not None:
+        if self._producer is not None and not self._is_troubled():
             return
+        self._drop()
         kafka = library(self._who)
         settings = {**_PRODUCER, **self._settings, "error_cb": self._trouble.hears}
         if self._transactional:
@@ -93,16 +98,16 @@ class Publisher:
         producer = make(self._who, kafka.Producer, settings)
         if self._transactional:
             producer.init_transactions(WAIT_SECONDS)
-        if self._marks is None:
-            reading = {**self._settings, **_MARKS, "group.id": self._name, "error_cb": self._trouble.hears}
-            self._marks = make(self._who, kafka.Consumer, reading)
+        reading = {**self._settings, **_MARKS, "group.id": self._name, "error_cb": self._trouble.hears}
+        self._marks = make(self._who, kafka.Consumer, reading)
         found = self._marks.committed([kafka.TopicPartition(self._topic, 0)], WAIT_SECONDS)[0].offset
         if found < 0 and self._forgotten:
             raise DataLoss(
                 f"{self._who}: the broker no longer has the mark of {self._name}, which says what was published;"
                 " it forgets those of flows that stand still for longer than offsets.retention.minutes"
             )
-        self._mark = max(found, -1)
+        producer.poll(0)  # what it has to report from before all this went well is of no interest
+        self._mark, self._heard = max(found, -1), self._trouble.heard
         self._producer = producer
 
     def _write(self, commits: Sequence[Committed]) -> None:
@@ -119,11 +124,23 @@ class Publisher:
 
     def _commit(self, epoch: int) -> None:
         mark = [library(self._who).TopicPartition(self._topic, 0, epoch)]
+        producer, marks = self._producer, self._marks
         if self._transactional:
-            self._producer.send_offsets_to_transaction(mark, self._marks.consumer_group_metadata(), WAIT_SECONDS)
-            self._producer.commit_transaction(WAIT_SECONDS)
+            group = marks.consumer_group_metadata()
+            self._wait_for(lambda: producer.send_offsets_to_transaction(mark, group, WAIT_SECONDS))
+            producer.commit_transaction(WAIT_SECONDS)
         else:
-            self._marks.commit(offsets=mark, asynchronous=False)
+            self._wait_for(lambda: marks.commit(offsets=mark, asynchronous=False))
+
+    def _wait_for(self, call: Callable[[], object]) -> None:
+        if self._is_troubled() or overdue(call, self._producer.poll, self._trouble, WAIT_SECONDS):
+            self._drop()
+            raise ConnectionError(f"{self._who}: {self._trouble.latest or 'the broker does not take the mark'}")
+
+    def _is_troubled(self) -> bool:
+        """A client that was cut off from a broker is not to be trusted with marks: see `overdue`."""
+        self._producer.poll(0)
+        return self._trouble.heard > self._heard
 
     def _send(self, record: pa.RecordBatch) -> None:
         if self._encoder is None:

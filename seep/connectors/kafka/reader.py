@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from seep.connectors.kafka.client import ASK_SECONDS, Trouble, library, make, settings_of
+from seep.connectors.kafka.client import ASK_SECONDS, Trouble, library, make, settings_of, words
 from seep.errors import DataLoss, Misuse, Retry
 
 AT_MOST = 100_000
@@ -44,16 +44,28 @@ def consumer_settings(servers: str, config: Mapping[str, Any], trouble: Trouble)
     return {**_TUNING, **settings_of(servers, config), **_SETTINGS, "error_cb": trouble.hears}
 
 
+class Gap(NamedTuple):
+    """Offsets that were not there any more when they were to be read, and were passed over: up to before `end`."""
+
+    start: int
+    end: int
+
+
 class PartitionReader:
-    def __init__(self, who: str, servers: str, config: Mapping[str, Any], topic: str, partition: int) -> None:
+    def __init__(
+        self, who: str, servers: str, config: Mapping[str, Any], topic: str, partition: int, skips: bool
+    ) -> None:
         self._kafka = library(who)
         self.who = f"{who}, partition {partition}"
-        self._topic, self._partition = topic, partition
+        self.topic, self.partition = topic, partition
         self._trouble = Trouble(self.who)
         self._client = make(who, self._kafka.Consumer, consumer_settings(servers, config, self._trouble))
         self._next: int | None = None
         """Where the client goes on; None: nowhere yet."""
         self._unknown_since: float | None = None
+        self._skips = skips
+        self.gap: Gap | None = None
+        """The latest."""
         self.read_ms = 0
         """When it was last read, as its source is told."""
         self.end = -1
@@ -92,12 +104,13 @@ class PartitionReader:
         self._client.close()
 
     def _go_to(self, position: int) -> None:
-        if self._next != position:
-            self._next, self.end = position, -1
-            self._client.assign([self._place(position)])
+        start = self.gap.end if self.gap is not None and self.gap.start == position else position
+        if self._next != start:
+            self._next, self.end = start, -1
+            self._client.assign([self._place(start)])
 
     def _place(self, offset: int) -> Any:
-        return self._kafka.TopicPartition(self._topic, self._partition, offset)
+        return self._kafka.TopicPartition(self.topic, self.partition, offset)
 
     def _received(self, limit: int, seconds: float) -> list[Any]:
         found = []
@@ -117,7 +130,7 @@ class PartitionReader:
         if code == kinds._PARTITION_EOF:
             self.end = message.offset()
         elif code in (kinds._AUTO_OFFSET_RESET, kinds.OFFSET_OUT_OF_RANGE):
-            raise DataLoss(self._overtaken())
+            self._overtaken()
         elif code in (kinds.TOPIC_AUTHORIZATION_FAILED, kinds.GROUP_AUTHORIZATION_FAILED):
             raise Misuse(f"{self.who}: {message.error().str()}")
         elif code in (kinds.UNKNOWN_TOPIC_OR_PART, kinds._UNKNOWN_TOPIC, kinds._UNKNOWN_PARTITION):
@@ -128,13 +141,18 @@ class PartitionReader:
         else:
             self._trouble.hears(message.error())
 
-    def _overtaken(self) -> str:
+    def _overtaken(self) -> None:
+        """The topic has dropped what was to be read next."""
         try:
             low, high = self._client.get_watermark_offsets(self._place(0), ASK_SECONDS)
             kept = f"it holds {low} to {high}"
         except self._kafka.KafkaException as problem:
-            kept = f"what it holds is not known: {problem.args[0].str()}"
-        return (
+            low, kept = -1, f"what it holds is not known: {words(problem)}"
+        if self._skips and self._next is not None and self._next < low:
+            self.gap = Gap(self._next, low)
+            self._go_to(self._next)
+            return
+        raise DataLoss(
             f"{self.who}: offset {self._next} is gone, {kept}; the topic keeps its messages for too short a time,"
             " or was made anew. Start the flow anew, or from a savepoint that is still covered"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,7 +31,7 @@ class KafkaSink:
     """
 
     kind = "kafka"
-    publisher = Publisher
+    publisher: Callable[..., Publisher] = Publisher
     """What it publishes with; tests put one in its place that hesitates."""
 
     def __init__(

@@ -1,12 +1,14 @@
 """A topic as a source: each of its partitions is a split, and an offset is a position.
 
 Where a flow begins and which partitions it reads is decided once, where it is started, and kept with the job: so
-``start="latest"`` means the end as it was then, for every restart, and a partition more does not move the others.
+``start="latest"`` means the end as it was then, for every restart, and a partition more does not move the others. The
+same goes for the topics of a pattern: their partitions are numbered through, by topic and partition.
 """
 
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -21,9 +23,12 @@ from seep.connectors.kafka.client import (
     asked,
     check_config,
     check_place,
+    check_servers,
+    is_pattern,
     library,
     make,
     partitions_of,
+    topics_like,
 )
 from seep.connectors.kafka.decoders import Decoded, Decoder, decoder_of
 from seep.connectors.kafka.reader import PartitionReader, consumer_settings
@@ -39,6 +44,8 @@ _SHOWN_LETTERS = 10_000
 class Bounds(NamedTuple):
     """Of a partition: the offset of the first message that is read, and with an end that of the first that is not."""
 
+    topic: str
+    partition: int
     start: int
     end: int | None
 
@@ -46,12 +53,15 @@ class Bounds(NamedTuple):
 class KafkaSource:
     """Messages of a topic, each a row (``format="arrow"``: each some rows).
 
+    ``topic`` is a name, or, beginning with ``^``, a regular expression: then all topics of such names are read, as they
+    are when the flow starts.
     ``schema`` is a dataclass or the like. ``format`` is ``"json"``, ``"avro"``, ``"arrow"``, ``"raw"`` (one column,
     `value`), or a function from the bytes of a message to a row. ``start`` is ``"earliest"``, ``"latest"``, a datetime
     (messages from then on) or a dict from partition to offset (those it does not name: from the earliest).
-    ``metadata=True`` adds the columns `_key`, `_partition`, `_offset` and `_timestamp`. ``load="to-end"`` ends where
-    the topic ends when the flow starts, so a Table of it is loaded before other sources begin. ``config``: settings of
-    the client.
+    ``metadata=True`` adds the columns `_key`, `_partition`, `_offset` and `_timestamp`, of a pattern also `_topic`.
+    ``load="to-end"`` ends where the topic ends when the flow starts, so a Table of it is loaded before other sources
+    begin. ``gone`` says what to do about messages that the topic has dropped before they were read: ``"stop"``, or
+    ``"skip"`` (a dead letter says how many). ``config``: settings of the client.
 
     >>> KafkaSource("sales", servers="127.0.0.1:9092", schema={"store": str, "amount": float}).schema.names
     ['store', 'amount']
@@ -67,11 +77,20 @@ class KafkaSource:
         metadata: bool = False,
         load: str | None = None,
         config: Mapping[str, Any] | None = None,
+        gone: str = "stop",
     ) -> None:
         self._who = f"KafkaSource {topic!r}"
-        check_place(self._who, topic, servers)
+        self._several = is_pattern(topic)
+        if self._several:
+            _check_pattern(self._who, topic, start)
+            check_servers(self._who, servers)
+        else:
+            check_place(self._who, topic, servers)
         if load not in (None, "to-end"):
             raise Misuse(f"{self._who}: load={load!r}; give 'to-end', or leave it out")
+        if gone not in ("stop", "skip"):
+            raise Misuse(f"{self._who}: gone={gone!r}; give 'stop' or 'skip'")
+        self._skips = gone == "skip"
         self.topic, self.servers, self.metadata = topic, servers, metadata
         self.start = _checked_start(self._who, start)
         self.endless = load is None
@@ -80,6 +99,7 @@ class KafkaSource:
         fields = list(self._decoder.schema)
         if metadata:
             fields += [pa.field(name, kind) for name, kind in METADATA.items()]
+            fields += [pa.field("_topic", pa.string())] * self._several
         self._schema = physical(pa.schema(fields))
         if len(set(self._schema.names)) < len(fields):
             raise Misuse(f"{self._who}: a column of the schema is named like one of {', '.join(METADATA)}")
@@ -104,16 +124,23 @@ class KafkaSource:
         kafka, trouble = library(self._who), Trouble(self._who)
         client = make(self._who, kafka.Consumer, consumer_settings(self.servers, self._config, trouble))
         try:
-            count = partitions_of(self._who, client, self.topic, trouble)
-            places = [kafka.TopicPartition(self.topic, number) for number in range(count)]
-            held = [asked(self._who, trouble, partial(client.get_watermark_offsets, p, ASK_SECONDS)) for p in places]
-            starts = self._starts(held, lambda times: self._at_times(client, trouble, times))
+            named = topics_like(self._who, client, self.topic, trouble) if self._several else [self.topic]
+            bounds = [bound for topic in named for bound in self._bounds_of(client, topic, trouble)]
         finally:
             client.close()
         found = copy.copy(self)
-        found._bounds = tuple(Bounds(at, None if self.endless else held[n][1]) for n, at in enumerate(starts))
-        found._readers = {}
+        found._bounds, found._readers = tuple(bounds), {}
         return found
+
+    def _bounds_of(self, client: Any, topic: str, trouble: Trouble) -> list[Bounds]:
+        count = partitions_of(self._who, client, topic, trouble)
+        places = [library(self._who).TopicPartition(topic, number) for number in range(count)]
+        held = [
+            asked(self._who, client, trouble, partial(client.get_watermark_offsets, p, ASK_SECONDS)) for p in places
+        ]
+        starts = self._starts(held, lambda times: self._at_times(client, topic, trouble, times))
+        ends = [None if self.endless else high for _, high in held]
+        return [Bounds(topic, number, *bound) for number, bound in enumerate(zip(starts, ends, strict=True))]
 
     def _starts(self, held: list[tuple[int, int]], at_times: Callable[[list[int]], list[int]]) -> list[int]:
         match self.start:
@@ -133,10 +160,10 @@ class KafkaSource:
                 raise Misuse(f"{self._who}: start={offset} of partition {partition}; it holds {low} to {high}")
         return [self.start.get(number, low) for number, (low, _) in enumerate(held)]
 
-    def _at_times(self, client: Any, trouble: Trouble, times: list[int]) -> list[int]:
+    def _at_times(self, client: Any, topic: str, trouble: Trouble, times: list[int]) -> list[int]:
         kafka = library(self._who)
-        places = [kafka.TopicPartition(self.topic, number, at) for number, at in enumerate(times)]
-        found = asked(self._who, trouble, lambda: client.offsets_for_times(places, ASK_SECONDS))
+        places = [kafka.TopicPartition(topic, number, at) for number, at in enumerate(times)]
+        found = asked(self._who, client, trouble, lambda: client.offsets_for_times(places, ASK_SECONDS))
         return [place.offset for place in found]
 
     def _known(self) -> tuple[Bounds, ...]:
@@ -147,33 +174,51 @@ class KafkaSource:
     # --- reading ---------------------------------------------------------------------------------------------------
 
     def read(self, split: int, position: Any, until: Any, limit_rows: int, now_ms: int) -> Rows | None:
-        start, end = self._known()[split]
+        _, _, start, end = self._known()[split]
         at = start if position is None else position
         reader = self._reader(split)
         reader.read_ms = now_ms
         self._let_go(now_ms)
         if until is not None:
-            return self._rows(reader.between(at, until), until, until == end)
+            return self._rows(reader, reader.between(at, until), at, until, until == end)
         if end is not None and at >= end:
-            return self._rows([], at, True)
+            return self._rows(reader, [], at, at, True)
         messages = reader.take(at, max(1, limit_rows // self._rows_of_message))
+        ended = False
         if end is not None:
             # What ends there may be no message: a transaction's mark, or messages of one that was aborted.
             passed = bool(messages) and messages[-1].offset() >= end - 1
-            if passed or (not messages and reader.end >= end):
-                return self._rows([message for message in messages if message.offset() < end], end, True)
-        return self._rows(messages, messages[-1].offset() + 1, False) if messages else None
+            ended = passed or (not messages and reader.end >= end)
+        if not messages and not ended:
+            return None
+        after = end if ended and end is not None else messages[-1].offset() + 1
+        within = [message for message in messages if message.offset() < after]
+        return self._rows(reader, within, at, after, ended)
+
+    def _gap(self, reader: PartitionReader, at: int, until: int) -> tuple[Refused, ...]:
+        """What was skipped where this read began."""
+        gap = reader.gap
+        if gap is None or gap.start != at:
+            return ()
+        last = min(gap.end, until) - 1
+        reason = f"{last + 1 - at} offsets, {at} to {last}, are gone: the topic did not keep them, they were skipped"
+        return (Refused("", reason, self._position(reader, at)),)
+
+    def _position(self, reader: PartitionReader, offset: int) -> Any:
+        return f"{reader.topic}:{reader.partition}:{offset}" if self._several else offset
 
     def behind(self, split: int, position: Any, now_ms: int) -> int | None:
         """In offsets, which is in messages unless they were written in transactions."""
-        start, end = self._known()[split]
+        _, _, start, end = self._known()[split]
         at, reader = start if position is None else position, self._readers.get(split)
         left = None if reader is None else reader.behind(at)
         return left if end is None or left is None else min(left, end - at)
 
     def _reader(self, split: int) -> PartitionReader:
         if split not in self._readers:
-            self._readers[split] = PartitionReader(self._who, self.servers, self._config, self.topic, split)
+            topic, partition, *_ = self._known()[split]
+            who = f"{self._who}, {topic!r}" if self._several else self._who
+            self._readers[split] = PartitionReader(who, self.servers, self._config, topic, partition, self._skips)
         return self._readers[split]
 
     def _let_go(self, now_ms: int) -> None:
@@ -183,11 +228,12 @@ class KafkaSource:
             for split in [split for split, reader in self._readers.items() if now_ms - reader.read_ms > UNREAD_MS]:
                 self._readers.pop(split).close()
 
-    def _rows(self, messages: list[Any], position: int, ended: bool) -> Rows:
+    def _rows(self, reader: PartitionReader, messages: list[Any], at: int, position: int, ended: bool) -> Rows:
         values = [message.value() for message in messages]
         decoded = self._decoder.decode(values)
-        refused = tuple(
-            Refused(_shown(values[number]), reason, messages[number].offset()) for number, reason in decoded.refused
+        refused = self._gap(reader, at, position) + tuple(
+            Refused(_shown(values[number]), reason, self._position(reader, messages[number].offset()))
+            for number, reason in decoded.refused
         )
         if messages:
             self._rows_of_message = max(1, decoded.record.num_rows // len(messages))
@@ -201,6 +247,7 @@ class KafkaSource:
             pa.array([message.offset() for message in messages], pa.int64()),
             pa.array([_microseconds(message) for message in messages], pa.int64()).cast(TIMESTAMP),
         ]
+        columns += [pa.array([message.topic() for message in messages], pa.string())] * self._several
         of_row = pa.array(decoded.messages, pa.int64())
         arrays = [*decoded.record.columns, *(column.take(of_row) for column in columns)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -214,6 +261,15 @@ def _microseconds(message: Any) -> int | None:
 def _shown(value: bytes | None) -> str:
     text = "" if value is None else value[: 4 * _SHOWN_LETTERS].decode(errors="replace")
     return text if len(text) <= _SHOWN_LETTERS else f"{text[:_SHOWN_LETTERS]}..."
+
+
+def _check_pattern(who: str, pattern: str, start: Any) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as problem:
+        raise Misuse(f"{who}: this is no regular expression: {problem}") from problem
+    if isinstance(start, Mapping):
+        raise Misuse(f"{who}: start names partitions, of which each topic has its own; give a datetime or 'latest'")
 
 
 def _checked_start(who: str, start: Any) -> Any:
