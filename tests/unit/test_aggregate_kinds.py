@@ -376,6 +376,15 @@ class Keeping(Failing):
         return object()
 
 
+class Half(Halfway):
+    def add(self, state: Any, value: Any) -> Any:
+        return state + value / 2
+
+    def result(self, state: Any) -> int:
+        answer: int = state
+        return answer
+
+
 @pytest.mark.parametrize(
     ("own", "message"),
     [
@@ -395,6 +404,8 @@ def test_what_users_code_raises_stops_the_flow_and_names_it() -> None:
         result_of(Failing("x"), [0], pa.int64())
     with pytest.raises(Misuse, match=r"Short\('x'\) gives 0 results for 1 groups"):
         result_of(Short("x"), [1.0], pa.float64())
+    with pytest.raises(Misuse, match=r"Half\('x'\).*has 1.5, which is not a int64"):
+        result_of(Half("x"), [3], pa.int64())
     flow = seep.Flow("own")
     source = flow.source("numbers", seep.MemorySource([{"x": 0}]))
     source.key_by().aggregate(worst=Failing("x")).named("mine").collect("out")

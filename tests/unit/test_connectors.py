@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +134,27 @@ def test_a_line_that_cannot_be_read_is_handed_back(tmp_path: Path) -> None:
         assert rows is not None
         assert rows.record.to_pylist() == [{"n": 1}, {"n": 5}]
         assert len(rows.refused) == bad
+
+
+def test_json_is_not_made_to_fit(tmp_path: Path) -> None:
+    """A fraction is no int, a number no time; without a schema, lines that are no rows say nothing about columns."""
+    lines = [
+        '{"n": 1, "at": "2024-01-01"}',
+        '{"n": 1.5}',
+        '{"n": 2, "at": 1704067200000}',
+        '{"n": 2.0}',
+        '{"n":',
+        "[3]",
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    rows = seep.FileSource(tmp_path / "a.jsonl", schema={"n": int, "at": datetime | None}).read(0, None, None, 10, 0)
+    assert rows is not None
+    assert rows.record.column("n").to_pylist() == [1, 2]
+    assert [row.text for row in rows.refused] == [lines[1], lines[2], lines[4], lines[5]]
+    (tmp_path / "b.jsonl").write_text('{"n": 1}\n{"n":\n')
+    assert seep.FileSource(tmp_path / "b.jsonl").schema == pa.schema({"n": pa.int64()})
+    with pytest.raises(seep.Misuse, match=r"'took': JSON has no duration"):
+        seep.FileSource(tmp_path / "a.jsonl", schema={"took": timedelta})
 
 
 def test_following_takes_only_whole_lines(tmp_path: Path) -> None:

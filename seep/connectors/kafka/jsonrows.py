@@ -14,14 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from seep.errors import Misuse
+from seep.connectors.textforms import refuse_no_json
 from seep.model.schema import physical
 
 _TOGETHER = 512
 """Rows that are tried again together when one of many is broken: it limits what a broken one can cost."""
 _ROW = re.compile(r" in row (\d+)$")
 _AS_TEXT = (pa.types.is_date,)
-_NO_JSON = (pa.types.is_duration, pa.types.is_time, pa.types.is_map)
 
 Kept = tuple[pa.RecordBatch, list[int], list[tuple[int, str]]]
 """Rows, for each the number of its message, and (number, reason) of those that are none."""
@@ -31,9 +30,7 @@ class JsonDecoder:
     """Fields that are not in the schema are left out; times are ISO 8601 (no zone: UTC)."""
 
     def __init__(self, declared: pa.Schema) -> None:
-        for field in declared:
-            if any(is_kind(field.type) for is_kind in _NO_JSON):
-                raise Misuse(f"field {field.name!r}: JSON has no {field.type}; declare a number or text and convert it")
+        refuse_no_json(declared)
         self.schema = physical(declared)
         # Arrow takes dates in JSON for numbers.
         read = [f.with_type(pa.string()) if any(kind(f.type) for kind in _AS_TEXT) else f for f in self.schema]
