@@ -32,9 +32,10 @@ from operators.step import (
 from seep.model.arrow import ArrowBatch
 from seep.model.schema import normalise, physical
 
-EARLIEST_US = -62_135_596_800_000_000
-LATEST_US = 253_402_300_799_999_999
-"""Event times outside the years 1 to 9999 are out of range."""
+EARLIEST_US = -62_104_060_800_000_000
+LATEST_US = 253_370_764_799_999_999
+"""Event times outside the years 2 to 9998 are out of range: Python has the years 1 to 9999, and the windows of a row
+begin before it and end after it."""
 
 UNITS_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
 

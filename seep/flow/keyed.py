@@ -30,6 +30,11 @@ def ready(head: Any, arguments: dict[str, Any], name: str, ports: tuple[int, ...
     return head(**arguments)
 
 
+def named(head: Any, arguments: dict[str, Any], name: str, ports: tuple[int, ...]) -> Any:
+    """Make a ready operator that says its name in dead letters."""
+    return head(**arguments, name=name)
+
+
 def users(operator: Operator, arguments: dict[str, Any], name: str, ports: tuple[int, ...]) -> Apply:
     """Each partition has its own copy of the user's object."""
     return Apply(operator=copy.copy(operator), name=name, ports=ports, **arguments)

@@ -17,7 +17,7 @@ from operators.step import DEAD_LETTERS
 from operators.top import PLACE, Top
 from operators.window_top import WindowTop
 from seep.errors import Misuse
-from seep.flow.keyed import hint_of, key_of, ready
+from seep.flow.keyed import hint_of, key_of, named, ready
 from seep.flow.logical import Chain, Input, Tap, chains
 from seep.model.arrow import CHANGE
 from seep.model.duration import positive_microseconds
@@ -27,11 +27,6 @@ from seep.model.schema import TIMESTAMP
 if TYPE_CHECKING:
     from seep.flow.stream import Stream
     from seep.flow.table import Table
-
-
-def named(head: Any, arguments: dict[str, Any], name: str, ports: tuple[int, ...]) -> Any:
-    """Make a ready operator that says its name in dead letters."""
-    return head(**arguments, name=name)
 
 
 def top(stream: Stream, n: int, by: tuple[Any, ...], descending: bool, ties: str) -> Any:

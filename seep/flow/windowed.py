@@ -15,7 +15,7 @@ from operators.sliding import SlidingWindow
 from operators.step import DEAD_LETTERS
 from operators.window import TumblingWindow
 from seep.errors import Misuse
-from seep.flow.keyed import hint_of, key_of, ready, refuse_clash
+from seep.flow.keyed import hint_of, key_of, named, ready, refuse_clash
 from seep.flow.logical import Input, Tap, Time
 from seep.flow.windows import CountWindow, Every, Session, Sliding, Tumbling, Window
 
@@ -66,7 +66,7 @@ def window(
     if "late" in schemas:
         outputs["late"] = timed.schema
     inputs = (Input(timed.lineage, keys, timed.schema),)
-    vertex = stream._operator("window", partial(ready, head, arguments), outputs, inputs, hint_of("window", keys))
+    vertex = stream._operator("window", partial(named, head, arguments), outputs, inputs, hint_of("window", keys))
     if emit != "close":
         return Table(stream.flow, Tap(vertex, "out"), schemas["out"], (*keys, *names))
     # A window's row is in the window: its time is the last moment before the end.
