@@ -57,8 +57,13 @@ def evaluated(frame: pl.DataFrame, expressions: Iterable[pl.Expr]) -> pl.DataFra
     """
     if frame.height != 1:
         return frame.with_columns(expressions)
+    computed = list(expressions)
     twice = pl.DataFrame(pa.concat_tables([frame.to_arrow()] * 2).combine_chunks())
-    return twice.with_columns(expressions).head(1)
+    try:
+        return twice.with_columns(computed).head(1)
+    except pl.exceptions.PolarsError:
+        frame.with_columns(computed)  # says how many rows it was
+        raise
 
 
 def record_from(frame: pl.DataFrame, schema: pa.Schema) -> pa.RecordBatch:

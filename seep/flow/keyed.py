@@ -17,7 +17,7 @@ from seep.flow.columnar import apply_batches
 from seep.flow.logical import Input, Tap, Time
 from seep.model.arrow import CHANGE
 from seep.model.duration import positive_microseconds
-from seep.model.schema import physical, schema_of
+from seep.model.schema import physical, refuse_names, schema_of
 
 if TYPE_CHECKING:
     from seep.flow.broadcasting import Broadcast
@@ -51,9 +51,15 @@ def hint_of(verb: str, keys: tuple[str, ...]) -> str:
 
 
 def refuse_clash(taken: tuple[str, ...], names: tuple[str, ...]) -> None:
+    refuse_names(names)
     for name in names:
         if name in taken or name == CHANGE:
             raise Misuse(f"{name!r} is taken already; call the aggregate otherwise")
+
+
+def refuse_change(columns: tuple[str, ...]) -> None:
+    if CHANGE in columns:
+        raise Misuse(f"a Table needs the column {CHANGE!r} itself; rename it, or give other names=")
 
 
 def kept_time(stream: Dataset, schema: pa.Schema) -> Time | None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from operators.aggregates import Spec
 from operators.apply import Operator
 from operators.batch_operator import BatchOperator
-from operators.expressions import condition, project, refuse_neighbours
+from operators.expressions import condition, one_value, project
 from operators.rowwise import FlatMapRows, KeepRows, MapRows
 from operators.stateless import AddTime, EventTime, Keep, MapBatch, Project, Split
 from operators.step import DEAD_LETTERS
@@ -29,7 +29,7 @@ from seep.flow.place import at_place
 from seep.flow.timed import event_time_of, time_settings
 from seep.flow.windows import Every, Tumbling, Window
 from seep.model.keyspace import check_keys
-from seep.model.schema import TIMESTAMP, physical, schema_of
+from seep.model.schema import TIMESTAMP, physical, refuse_names, schema_of
 
 if TYPE_CHECKING:
     from seep.flow.table import Table
@@ -166,7 +166,9 @@ class Stream(Dataset):
         """Rows with equal values in these columns go together; no columns: one group over all."""
         with at_place("key_by"):
             check_keys(self.schema, columns)
-            return Stream(self.flow, self.lineage, self.schema, columns, self.time)
+            made = Stream(self.flow, self.lineage, self.schema, columns, self.time)
+            made.regrouped = True
+            return made
 
     def shuffle(self) -> Stream:
         """Rows are spread evenly; what follows runs where they are sent, and has no key."""
@@ -294,8 +296,11 @@ class Stream(Dataset):
         """The best rows of each key, with their `rank` from 1: of each closed window, a Stream; else a Table."""
         with at_place("top"):
             given = tuple(by) if isinstance(by, list | tuple) else (by,)
+            expressions = [one for one in given if isinstance(one, pl.Expr)]
+            for one in expressions:
+                one_value(self.schema, one)
             build = partial(ranked.top, n=n, by=given, descending=descending, ties=ties)
-            return guarded(self, "top", (one for one in given if isinstance(one, pl.Expr)), on_error, build)
+            return guarded(self, "top", expressions, on_error, build)
 
     def dedupe(self, *columns: str, ttl: str | timedelta | None = None) -> Stream:
         """The first row for each combination of these columns (none: of the key); after `ttl` it is forgotten."""
@@ -333,7 +338,7 @@ class Stream(Dataset):
             if not isinstance(spec, Spec):
                 raise Misuse(f"{name}={spec!r} is no aggregate; give count(), total('x'), ...")
             for expression in spec.expressions(name).values():
-                refuse_neighbours(expression, self.schema)
+                one_value(self.schema, expression)
         return aggregates
 
     def _same_flow(self, other: Dataset | Broadcast) -> None:
@@ -390,6 +395,7 @@ def dropping(schema: pa.Schema, columns: tuple[str, ...]) -> Project:
 
 def renaming(schema: pa.Schema, new: dict[str, str]) -> Project:
     known_columns(schema, tuple(new.values()))
+    refuse_names(new)
     by_old = {old: name for name, old in new.items()}
     names = [by_old.get(name, name) for name in schema.names]
     if len(set(names)) < len(names) or len(by_old) < len(new):

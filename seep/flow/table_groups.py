@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 from operators.aggregates import Spec
-from operators.expressions import refuse_neighbours
+from operators.expressions import one_value
 from operators.retract import Retract
 from operators.table_aggregate import TableAggregate
 from seep.errors import Misuse
@@ -48,7 +48,7 @@ class GroupedTable:
             if not isinstance(spec, Spec):
                 raise Misuse(f"{name}={spec!r} is no aggregate; give count(), total('x'), ...")
             for expression in spec.expressions(name).values():
-                refuse_neighbours(expression, table.schema)
+                one_value(table.schema, expression)
         rows = _read(table, self._keys, aggregates)
         arguments: dict[str, Any] = {
             "keys": self._keys,

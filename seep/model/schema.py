@@ -47,6 +47,7 @@ def schema_of(declared: Any) -> pa.Schema:
     amount: double
     """
     if isinstance(declared, pa.Schema):
+        refuse_columns(declared)
         return pa.schema([pa.field(f.name, physical_type(f.type, declared=True), f.nullable) for f in declared])
     if isinstance(declared, Mapping):
         hints = dict(declared)
@@ -56,7 +57,23 @@ def schema_of(declared: Any) -> pa.Schema:
         raise Misuse(f"schema {declared!r}: give a dataclass, NamedTuple, TypedDict, dict of types or pyarrow.Schema")
     if not hints:
         raise Misuse(f"schema {declared!r} has no fields")
+    refuse_names(hints)
     return pa.schema([_field(name, hint) for name, hint in hints.items()])
+
+
+def refuse_names(names: Iterable[Any]) -> None:
+    """Refuse column names that operators use for columns of their own, and what is no name."""
+    for name in names:
+        if not isinstance(name, str) or not name or name.startswith("__"):
+            raise Misuse(f"column {name!r}: give a name of letters, not beginning with '__'; rename it")
+
+
+def refuse_columns(schema: pa.Schema) -> None:
+    """Refuse columns that no operator can work with."""
+    refuse_names(schema.names)
+    for field in schema:
+        if pa.types.is_decimal256(field.type):
+            raise Misuse(f"column {field.name!r} is a {field.type}; cast it to a decimal128, which has 38 digits")
 
 
 def _is_record(kind: type) -> bool:
@@ -252,6 +269,7 @@ def infer_schema(rows: Iterable[Any]) -> pa.Schema:
     if not issubclass(kind, Mapping):
         raise Misuse(f"rows are {kind.__name__}; their column names are not known: declare them with schema=")
     names = dict.fromkeys(name for row in found for name in row)
+    refuse_names(names)
     return pa.schema([pa.field(name, _infer_type(name, [row.get(name) for row in found])) for name in names])
 
 

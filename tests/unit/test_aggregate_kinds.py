@@ -97,6 +97,12 @@ def test_values_and_types(spec: Spec, values: list[Any], kind: pa.DataType, expe
         (lambda: top(1, by="y"), pa.int64(), "not there; there are x"),
         (lambda: top(1, by="x"), pa.list_(pa.int64()), "cannot compare a list"),
         (lambda: top(1, by=pl.col("y") + 1), pa.int64(), "reads 'y'"),
+        (lambda: top(1, by="x", descending="x"), pa.int64(), "descending='x'; give True or False"),  # type: ignore[arg-type]
+        (lambda: top(1, by=5), pa.int64(), "by=5; give a column name"),  # type: ignore[arg-type]
+        (lambda: total(5), pa.int64(), r"total\(5\): give a column name or a Polars expression"),  # type: ignore[arg-type]
+        (lambda: total(["x"]), pa.int64(), r"total\(\['x'\]\): give a column name"),  # type: ignore[arg-type]
+        (lambda: count(5), pa.int64(), r"count\(5\): give a column name"),  # type: ignore[arg-type]
+        (lambda: quantile("x", "y"), pa.int64(), r"quantile\('x', 'y'\): give a share"),  # type: ignore[arg-type]
     ],
 )
 def test_what_cannot_be_is_refused_when_the_flow_is_built(make: Any, kind: pa.DataType, message: str) -> None:

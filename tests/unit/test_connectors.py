@@ -183,8 +183,24 @@ def test_wrong_sources_are_refused(tmp_path: Path) -> None:
         seep.FileSource(tmp_path / "a.bin")
     with pytest.raises(seep.Misuse, match="either fn or fn_batch"):
         seep.GeneratorSource()
-    with pytest.raises(seep.Misuse, match="per_epoch=0"):
-        seep.MemorySource(ROWS, per_epoch=0)
+    for wrong in (0, "x", 1.5):
+        with pytest.raises(seep.Misuse, match=f"per_epoch={wrong!r}"):
+            seep.MemorySource(ROWS, per_epoch=wrong)  # type: ignore[arg-type]
+
+
+def test_what_a_generators_function_raises_is_said_in_one_line() -> None:
+    def fail(number: int) -> dict[str, float]:
+        return {"n": 1 / (7 - number)}
+
+    def fail_batch(first: int, count: int) -> pa.RecordBatch:
+        raise OSError("no data")
+
+    flow = seep.Flow("failing")
+    flow.source("numbers", seep.GeneratorSource(fail, rows=9)).collect("out")
+    with pytest.raises(seep.Misuse, match=r"numbers: GeneratorSource: fn\(7\) raises ZeroDivisionError: .*; fix it"):
+        seep.run(flow)
+    with pytest.raises(seep.Misuse, match=r"GeneratorSource: fn_batch\(0, 1\) raises OSError: no data"):
+        seep.GeneratorSource(fn_batch=fail_batch)
 
 
 # --- sinks ---------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,15 @@ def failing_flow() -> seep.Flow:
 def test_a_users_failure_is_the_users_to_mend(on: str) -> None:
     with pytest.raises(seep.Misuse, match="ZeroDivisionError"):
         seep.run(failing_flow(), on=on)
+
+
+def test_what_cannot_be_sent_to_workers_is_named() -> None:
+    lock = threading.Lock()
+    flow = seep.Flow("locked")
+    rows = flow.source("rows", seep.MemorySource(ROWS)).shuffle().named("spread")
+    rows.filter(lambda row: not lock.locked()).named("mine").collect("all")
+    with pytest.raises(seep.Misuse, match=r"operator 'spread' cannot be sent to workers: cannot pickle '_thread.lock'"):
+        seep.start(flow, on="local")
 
 
 def test_reports_carry_their_kind() -> None:

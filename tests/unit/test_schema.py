@@ -175,6 +175,13 @@ def test_fields_that_may_be_left_out_are_nullable() -> None:
     assert not schema_of(strict).field("l").type.value_field.nullable
 
 
+@pytest.mark.parametrize("name", ["__bucket", "", 1])
+def test_a_column_has_a_name_that_is_not_ours(name: Any) -> None:
+    for wrong in (lambda: infer_schema([{name: 1}]), lambda: schema_of({name: int})):
+        with pytest.raises(Misuse, match=f"column {name!r}: give a name of letters, not beginning with '__'"):
+            wrong()
+
+
 @pytest.mark.parametrize("wrong", [int, 5, "Sale", {}, {"x": object}, {"x": int | str}])
 def test_what_is_no_schema_is_refused(wrong: Any) -> None:
     with pytest.raises(Misuse):
