@@ -306,7 +306,8 @@ def quantile(column: str | pl.Expr, q: float, approx: bool = False) -> Spec:
     >>> str(quantile("amount", 0.9, approx=True))
     "quantile('amount', 0.9, approx=True)"
     """
-    if not isinstance(q, float | int) or not 0 <= q <= 1:
+    given: object = q
+    if not isinstance(given, float | int) or not 0 <= q <= 1:
         raise Misuse(f"quantile({column!r}, {q!r}): give a share between 0 and 1, such as 0.9")
     return Spec("quantile", column, approx=approx, share=float(q))
 

@@ -7,10 +7,13 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pyarrow as pa
 
+from operators.aggregates import Spec
 from operators.apply import Apply, Operator, overrides, states_of
 from operators.batch_operator import BatchOperator
+from operators.expressions import one_value
 from operators.step import DEAD_LETTERS
 from seep.errors import Misuse
 from seep.flow.columnar import apply_batches
@@ -48,6 +51,20 @@ def key_of(stream: Dataset, verb: str) -> tuple[str, ...]:
 
 def hint_of(verb: str, keys: tuple[str, ...]) -> str:
     return "-".join([verb, *keys])
+
+
+def check_aggregates(schema: pa.Schema, aggregates: dict[str, Spec]) -> list[pl.Expr]:
+    """The expressions of these aggregates, each of which is one value for each row."""
+    if not aggregates:
+        raise Misuse("no aggregates are given, such as items=count()")
+    computed: list[pl.Expr] = []
+    for name, spec in aggregates.items():
+        if not isinstance(spec, Spec):
+            raise Misuse(f"{name}={spec!r} is no aggregate; give count(), total('x'), ...")
+        computed += spec.expressions(name).values()
+    for expression in computed:
+        one_value(schema, expression)
+    return computed
 
 
 def refuse_clash(taken: tuple[str, ...], names: tuple[str, ...]) -> None:

@@ -233,9 +233,9 @@ class Stream(Dataset):
     def aggregate(self, emit: str = "update", on_error: str = "dead_letter", **aggregates: Spec) -> Any:
         """Running aggregates by key: a Table; ``emit="close"``: a Stream, once, at the end of input."""
         with at_place("aggregate"):
-            given = self._aggregates(aggregates)
-            build = partial(windowed.aggregate, emit=emit, aggregates=given)
-            return guarded(self, "aggregate", _computed(given), on_error, build)
+            computed = keyed.check_aggregates(self.schema, aggregates)
+            build = partial(windowed.aggregate, emit=emit, aggregates=aggregates)
+            return guarded(self, "aggregate", computed, on_error, build)
 
     def window(
         self,
@@ -249,9 +249,9 @@ class Stream(Dataset):
         """Aggregates by key and window: a Stream of closed windows; ``emit="update"`` or ``every("1s")``: a Table of
         all of them, which changes with every epoch, or at most each second."""
         with at_place("window"):
-            given = self._aggregates(aggregates)
-            build = partial(windowed.window, window=window, emit=emit, names=names, aggregates=given)
-            return guarded(self, "window", _computed(given), on_error, build)
+            computed = keyed.check_aggregates(self.schema, aggregates)
+            build = partial(windowed.window, window=window, emit=emit, names=names, aggregates=aggregates)
+            return guarded(self, "window", computed, on_error, build)
 
     def join(
         self,
@@ -331,16 +331,6 @@ class Stream(Dataset):
                 self._same_flow(other)
             return keyed.apply(self, operator, others, out, every, outs or {}, on_error)
 
-    def _aggregates(self, aggregates: dict[str, Spec]) -> dict[str, Spec]:
-        if not aggregates:
-            raise Misuse("no aggregates are given, such as items=count()")
-        for name, spec in aggregates.items():
-            if not isinstance(spec, Spec):
-                raise Misuse(f"{name}={spec!r} is no aggregate; give count(), total('x'), ...")
-            for expression in spec.expressions(name).values():
-                one_value(self.schema, expression)
-        return aggregates
-
     def _same_flow(self, other: Dataset | Broadcast) -> None:
         if other.flow is not self.flow:
             raise Misuse(f"the streams belong to two flows, {self.flow.name!r} and {other.flow.name!r}")
@@ -356,10 +346,6 @@ class Stream(Dataset):
         others = tuple((part.column, part.unit, part.offset_us) for part in time.others)
         step = AddTime("time", time.column, time.unit, time.offset_us, schema, others)
         return Stream(self.flow, self._stage("time", step), schema, self.keys, time), TIME
-
-
-def _computed(aggregates: dict[str, Spec]) -> Iterable[pl.Expr]:
-    return (one for name, spec in aggregates.items() for one in spec.expressions(name).values())
 
 
 class Routed(Stream):

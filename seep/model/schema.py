@@ -87,11 +87,13 @@ def _hints(kind: type) -> dict[str, Any]:
         raise Misuse(f"schema {kind.__name__}: {problem}; its types must be visible in its module") from problem
     if dataclasses.is_dataclass(kind):
         return {f.name: hints[f.name] for f in dataclasses.fields(kind)}
-    if typing.is_typeddict(kind):
-        # Those of a class with total=False do not say so themselves.
-        optional = [name for name in kind.__optional_keys__ if typing.get_origin(hints[name]) is not typing.Required]
-        return hints | {name: typing.NotRequired[hints[name]] for name in optional}
-    return hints
+    # Those of a TypedDict with total=False do not say so themselves.
+    left_out = [name for name in getattr(kind, "__optional_keys__", ()) if not _is_required(hints[name])]
+    return hints | {name: typing.NotRequired[hints[name]] for name in left_out}
+
+
+def _is_required(hint: Any) -> bool:
+    return typing.get_origin(hint) is typing.Required
 
 
 def _field(name: str, hint: Any) -> pa.Field:

@@ -123,6 +123,21 @@ def test_run_gives_a_table_for_each_name() -> None:
     assert "counts: 2 rows" in repr(result)
 
 
+def test_an_inline_run_tells_of_dead_letters_that_nobody_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    flow = seep.Flow("letters")
+    rows = flow.source("rows", seep.MemorySource([{"n": n} for n in (0, 1, 0)], per_epoch=1))
+    rows.map(lambda row: 1 // row.n, schema=int).collect("out")
+    taken = rows.map(lambda row: 1 // row.n, schema=int).named("taken")
+    taken.collect("other")
+    taken.errors.collect("errors")
+    result = seep.run(flow)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("2 rows became dead letters at rows.map: ZeroDivisionError: ")
+    assert result.dead_letters == 2
+    assert "dead letters: 2" in repr(result)
+    assert seep.run(flow_of_all()).dead_letters == 0
+
+
 def test_what_cannot_run_is_refused() -> None:
     with pytest.raises(seep.Misuse, match="no option 'workers'"):
         seep.run(flow_of_all(), workers=2)
