@@ -11,11 +11,13 @@ import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
+from functools import reduce
 from itertools import chain
 from types import NoneType
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from seep.errors import Misuse
 
@@ -74,6 +76,26 @@ def _bad_value(values: Sequence[Any], declared: pa.Field, kind: pa.DataType, pro
         except _REFUSED:
             return f"row {row} has {value!r}, which is not a {kind}"
     return str(problem)
+
+
+def holes(array: pa.Array, declared: pa.Field) -> pa.Array | None:
+    """Which rows of a column have no value somewhere inside of it, where one is declared; None: nothing is declared
+    there. (A row that is null itself has nothing inside.)"""
+    if pa.types.is_struct(declared.type):
+        inside = [(array.field(at), field) for at, field in enumerate(declared.type)]
+        found = [part for column, field in inside for part in _missing(column, field)]
+        return pc.and_(array.is_valid(), reduce(pc.or_, found)) if found else None
+    if pa.types.is_list(declared.type):
+        found = _missing(array.flatten(), declared.type.value_field)
+        if found:
+            rows = pc.list_parent_indices(array).filter(reduce(pc.or_, found))
+            return pc.is_in(pa.array(range(len(array)), rows.type), rows)
+    return None
+
+
+def _missing(array: pa.Array, declared: pa.Field) -> list[pa.Array]:
+    deeper = holes(array, declared)
+    return [*([] if declared.nullable else [array.is_null()]), *([] if deeper is None else [deeper])]
 
 
 def _refuse_unfit(values: Iterable[Any], found: set[type], kind: pa.DataType, where: str) -> None:
