@@ -54,6 +54,10 @@ class Spec:
     by: tuple[str | pl.Expr, ...] = ()
     descending: bool = True
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.column, str | pl.Expr | None):
+            raise Misuse(f"{self.aggregate}({self.column!r}): give a column name or a Polars expression")
+
     @property
     def whole(self) -> bool:
         """Does it read whole rows?"""
@@ -302,8 +306,9 @@ def quantile(column: str | pl.Expr, q: float, approx: bool = False) -> Spec:
     >>> str(quantile("amount", 0.9, approx=True))
     "quantile('amount', 0.9, approx=True)"
     """
-    if not 0 <= q <= 1:
-        raise Misuse(f"quantile({column!r}, {q}): give a share between 0 and 1, such as 0.9")
+    given: object = q
+    if not isinstance(given, float | int) or not 0 <= q <= 1:
+        raise Misuse(f"quantile({column!r}, {q!r}): give a share between 0 and 1, such as 0.9")
     return Spec("quantile", column, approx=approx, share=float(q))
 
 
@@ -344,9 +349,11 @@ def top(n: int, by: str | pl.Expr | Sequence[str | pl.Expr], descending: bool = 
     """
     if type(n) is not int or n < 1:
         raise Misuse(f"top({n!r}): give a number of rows from 1 on")
-    given = (by,) if isinstance(by, str | pl.Expr) else tuple(by)
+    given = tuple(by) if isinstance(by, list | tuple) else (by,)
     if not given or not all(isinstance(one, str | pl.Expr) for one in given):
         raise Misuse(f"top: by={by!r}; give a column name, an expression, or a list of them")
+    if not isinstance(descending, bool):
+        raise Misuse(f"top: descending={descending!r}; give True or False")
     return Spec("top", limit=n, by=given, descending=descending)
 
 

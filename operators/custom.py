@@ -20,6 +20,7 @@ from operators.collected import present
 from operators.index import Slots
 from operators.packing import pack, plain, unpack
 from seep.errors import Misuse, SeepError
+from seep.model.fitting import column_of
 from seep.model.schema import physical_type, type_of
 
 T = TypeVar("T")
@@ -195,11 +196,11 @@ class Own(_Runs):
     def result(self, slots: Slots) -> pa.Array:
         seen = self.columns["seen"][slots].tolist()
 
-        def work() -> pa.Array:
+        def work() -> list[Any]:
             pairs = zip(self._states[slots].tolist(), seen, strict=True)
-            return pa.array([self.own.result(state) if count else None for state, count in pairs], self.output)
+            return [self.own.result(state) if count else None for state, count in pairs]
 
-        return self._run(work)
+        return column_of(self._run(work), pa.field(str(self.own), self.output), self.output)
 
     def save(self, slots: Slots) -> dict[str, pa.Array]:
         states = self._run(lambda: [pack(state) for state in self._states[slots].tolist()])

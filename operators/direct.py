@@ -43,7 +43,16 @@ class Direct:
 
     def _direct(self, part: ArrowBatch) -> ArrowBatch:
         # Values of several types make no column: halving then comes down to rows of one type, with the same hashes.
-        values = pa.array([self.function(row) for row in rows_in(part.record)])
+        given = [self.function(row) for row in rows_in(part.record)]
+        try:
+            values = pa.array(given)
+        except pa.ArrowException:
+            nested = next((value for value in given if isinstance(value, tuple | list | dict)), None)
+            if nested is not None:
+                raise TypeError(
+                    f"route must give one value that can be a key, not {nested!r}; join its parts"
+                ) from None
+            raise
         if pa.types.is_null(values.type):
             values = values.cast(pa.string())
         problem = key_problem(values.type)

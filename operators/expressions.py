@@ -17,7 +17,7 @@ import pyarrow as pa
 from operators.samples import sample_frames
 from operators.stateless import Project, evaluated, frame_of
 from seep.errors import Misuse
-from seep.model.schema import physical
+from seep.model.schema import physical, refuse_names
 
 
 def project(
@@ -49,11 +49,23 @@ def project(
             computed.append(expression)
     if not columns:
         raise Misuse("no column is left; name at least one")
+    refuse_names(new for new, old in columns.items() if new != old)
     return Project(name, tuple(columns.items()), tuple(computed), pa.schema(list(types.values())), on_error)
+
+
+def one_value(schema: pa.Schema, expression: pl.Expr) -> pa.DataType:
+    """Check that the expression is one value for each row, and of this row alone; the type of it."""
+    result = evaluate_empty(empty_frame(schema), expression)
+    if result.width != 1:
+        raise Misuse(f"{expression} gives {result.width} columns; give one expression for each")
+    refuse_neighbours(expression, schema)
+    return normalise_empty(result).field(0).type
 
 
 def condition(schema: pa.Schema, expression: pl.Expr) -> pl.Expr:
     """Check that the expression is one boolean for each row."""
+    if not isinstance(expression, pl.Expr):
+        raise Misuse(f"{expression!r} is no Polars expression, such as pl.col('gone')")
     result = evaluate_empty(empty_frame(schema), expression)
     if result.width != 1 or result.dtypes[0] not in (pl.Boolean, pl.Null):
         raise Misuse(f"a condition must give one boolean, this gives {result.schema}")

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from operators.aggregates import evaluate
-from operators.expressions import empty_frame, evaluate_empty, normalise_empty, refuse_neighbours
+from operators.expressions import one_value
 from seep.errors import Misuse
 from seep.model.keyform import FLOAT, column_of
 
@@ -166,8 +166,4 @@ def _type_of(schema: pa.Schema, one: Any) -> pa.DataType:
         return schema.field(one).type
     if not isinstance(one, pl.Expr):
         raise Misuse(f"cannot rank by {one!r}; give a column name or a Polars expression")
-    result = evaluate_empty(empty_frame(schema), one)
-    if result.width != 1:
-        raise Misuse(f"by={one} gives {result.width} columns; give one for each expression")
-    refuse_neighbours(one, schema)
-    return normalise_empty(result).field(0).type
+    return one_value(schema, one)

@@ -32,9 +32,10 @@ from operators.step import (
 from seep.model.arrow import ArrowBatch
 from seep.model.schema import normalise, physical
 
-EARLIEST_US = -62_135_596_800_000_000
-LATEST_US = 253_402_300_799_999_999
-"""Event times outside the years 1 to 9999 are out of range."""
+EARLIEST_US = -62_104_060_800_000_000
+LATEST_US = 253_370_764_799_999_999
+"""Event times outside the years 2 to 9998 are out of range: Python has the years 1 to 9999, and the windows of a row
+begin before it and end after it."""
 
 UNITS_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
@@ -56,8 +57,13 @@ def evaluated(frame: pl.DataFrame, expressions: Iterable[pl.Expr]) -> pl.DataFra
     """
     if frame.height != 1:
         return frame.with_columns(expressions)
+    computed = list(expressions)
     twice = pl.DataFrame(pa.concat_tables([frame.to_arrow()] * 2).combine_chunks())
-    return twice.with_columns(expressions).head(1)
+    try:
+        return twice.with_columns(computed).head(1)
+    except pl.exceptions.PolarsError:
+        frame.with_columns(computed)  # says how many rows it was
+        raise
 
 
 def record_from(frame: pl.DataFrame, schema: pa.Schema) -> pa.RecordBatch:

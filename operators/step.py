@@ -9,6 +9,7 @@ functions on rows and functions on batches need no separate treatment.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -165,8 +166,30 @@ def _python_value(value: pa.Scalar) -> Any:
 
 
 def row_text(row: Mapping[str, Any]) -> str:
-    """A row as JSON; what JSON has no form for is written as text."""
-    return json.dumps(row, default=lambda value: value.hex() if isinstance(value, bytes) else str(value))
+    """A row as JSON; what JSON has no form for is written as text.
+
+    >>> row_text({"f": float("nan"), "l": [float("-inf")], "b": b"x"})
+    '{"f": "nan", "l": ["-inf"], "b": "78"}'
+    """
+    try:
+        return json.dumps(row, default=_text, allow_nan=False)
+    except ValueError:  # a NaN or an infinity, which Python would write in a form of its own
+        return json.dumps(_without_nan(row), default=_text)
+
+
+def _text(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _without_nan(value: Any) -> Any:
+    match value:
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case Mapping():
+            return {name: _without_nan(inner) for name, inner in value.items()}
+        case list() | tuple():
+            return [_without_nan(inner) for inner in value]
+    return value
 
 
 def slice_of(batch: ArrowBatch, low: int, high: int) -> ArrowBatch:

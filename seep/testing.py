@@ -127,6 +127,8 @@ class Driver:
 
     def scale(self, operator: str, count: int) -> None:
         """Run the operator as so many partitions."""
+        if type(count) is not int or count < 1:
+            raise Misuse(f"scale({operator!r}, {count!r}): give a number of partitions from 1 on")
         self.world.request(ScaleTo(self._known(operator), count))
         self._until(lambda: len(self.world.controller.journal.live(operator)) == count)
         self._until(lambda: not self.world.controller.journal.replaces)
@@ -173,7 +175,7 @@ class Driver:
             found = [r for r in records_of(name, journal, self.world.store.perform) if r[0] <= upto]
             ours = result_table(settings, found).to_pylist()
             theirs = result_table(settings, [r for r in sorted(records.items()) if r[0] <= upto]).to_pylist()
-            if ours != theirs:
+            if repr(ours) != repr(theirs):  # which knows a NaN again
                 raise AssertionError(f"{name}: {ours} with faults, {theirs} without")
 
     # --- the world -----------------------------------------------------------------------------------------------

@@ -56,10 +56,10 @@ class GeneratorSource:
 
     def _find_schema(self) -> pa.Schema:
         if self._fn_batch is not None:
-            return physical(self._fn_batch(0, 1).schema)
+            return physical(self._called(0, 1).schema)
         assert self._fn is not None
         hint = _returned(self._fn)
-        return schema_of(hint) if hint is not None else infer_schema([self._fn(0)])
+        return schema_of(hint) if hint is not None else infer_schema(self._rows(0, 1))
 
     @property
     def schema(self) -> pa.Schema:
@@ -119,15 +119,35 @@ class GeneratorSource:
 
     def _block(self, first: int, count: int) -> pa.RecordBatch:
         if self._fn_batch is not None:
-            record = normalise(self._fn_batch(first, count))
+            record = normalise(self._called(first, count))
             if record.num_rows != count or record.schema != self.schema:
                 raise Misuse(
                     f"GeneratorSource: fn_batch({first}, {count}) gave {record.num_rows} rows of "
                     f"{record.schema.names}; it must give {count} of {self.schema.names}, in the same types"
                 )
             return record
+        return record_of(self._rows(first, count), self._declared)
+
+    def _rows(self, first: int, count: int) -> list[Any]:
         assert self._fn is not None
-        return record_of([self._fn(number) for number in range(first, first + count)], self._declared)
+        rows: list[Any] = []
+        try:
+            for number in range(first, first + count):
+                rows.append(self._fn(number))
+        except Exception as problem:  # a user's function may raise anything
+            raise Misuse(
+                f"GeneratorSource: fn({number}) raises {type(problem).__name__}: {problem}; fix it"
+            ) from problem
+        return rows
+
+    def _called(self, first: int, count: int) -> pa.RecordBatch:
+        assert self._fn_batch is not None
+        try:
+            return self._fn_batch(first, count)
+        except Exception as problem:  # a user's function may raise anything
+            raise Misuse(
+                f"GeneratorSource: fn_batch({first}, {count}) raises {type(problem).__name__}: {problem}; fix it"
+            ) from problem
 
 
 def _returned(function: Callable[..., Any]) -> Any:

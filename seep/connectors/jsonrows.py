@@ -14,14 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from seep.errors import Misuse
+from seep.connectors.textforms import refuse_no_json
+from seep.model.fitting import holes
 from seep.model.schema import physical
 
 _TOGETHER = 512
 """Rows that are tried again together when one of many is broken: it limits what a broken one can cost."""
 _ROW = re.compile(r" in row (\d+)$")
-_AS_TEXT = (pa.types.is_date,)
-_NO_JSON = (pa.types.is_duration, pa.types.is_time, pa.types.is_map)
 
 Kept = tuple[pa.RecordBatch, list[int], list[tuple[int, str]]]
 """Rows, for each the number of its message, and (number, reason) of those that are none."""
@@ -31,16 +30,13 @@ class JsonDecoder:
     """Fields that are not in the schema are left out; times are ISO 8601 (no zone: UTC)."""
 
     def __init__(self, declared: pa.Schema) -> None:
-        for field in declared:
-            if any(is_kind(field.type) for is_kind in _NO_JSON):
-                raise Misuse(f"field {field.name!r}: JSON has no {field.type}; declare a number or text and convert it")
+        refuse_no_json(declared)
         self.schema = physical(declared)
-        # Arrow takes dates in JSON for numbers.
-        read = [f.with_type(pa.string()) if any(kind(f.type) for kind in _AS_TEXT) else f for f in self.schema]
+        read = [field.with_type(_read_as(field.type)) for field in self.schema]
         self._parse = pyarrow.json.ParseOptions(
             explicit_schema=pa.schema(read), newlines_in_values=False, unexpected_field_behavior="ignore"
         )
-        self._required = [field.name for field in declared if not field.nullable]
+        self._required = [field for field in declared if not field.nullable or pa.types.is_nested(field.type)]
 
     def decode(self, values: Sequence[bytes]) -> Kept:
         whole = self._parsed(values)
@@ -88,14 +84,34 @@ class JsonDecoder:
 
     def _complete(self, records: list[pa.RecordBatch], kept: list[int], refused: list[tuple[int, str]]) -> Kept:
         record = pa.concat_batches(records) if records else pa.RecordBatch.from_pylist([], schema=self.schema)
-        for name in self._required:
-            there = pc.is_valid(record.column(name))
+        for field in self._required:
+            there = _whole(record.column(field.name), field)
             if there.true_count != len(there):
                 flags = there.to_pylist()
-                refused += [(n, f"{name!r} is missing or null") for n, ok in zip(kept, flags, strict=True) if not ok]
+                inside = ", or something in it is" if pa.types.is_nested(field.type) else ""
+                why = f"{field.name!r} is missing or null{inside}"
+                refused += [(n, why) for n, ok in zip(kept, flags, strict=True) if not ok]
                 kept = [n for n, ok in zip(kept, flags, strict=True) if ok]
                 record = record.filter(there)
         return record, kept, refused
+
+
+def _read_as(kind: pa.DataType) -> pa.DataType:
+    """Arrow takes dates in JSON for numbers: they are read as text."""
+    if pa.types.is_date(kind):
+        return pa.string()
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field("item", _read_as(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_read_as(field.type)) for field in kind])
+    return kind
+
+
+def _whole(column: pa.Array, declared: pa.Field) -> pa.Array:
+    """Which rows have a value everywhere where one is declared."""
+    there = pa.repeat(True, len(column)) if declared.nullable else pc.is_valid(column)
+    missing = holes(column, declared)
+    return there if missing is None else pc.and_not(there, missing)
 
 
 def _parts(low: int, high: int, said: str) -> list[tuple[int, int]]:

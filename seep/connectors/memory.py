@@ -22,8 +22,8 @@ class MemorySource:
     splits = 1
 
     def __init__(self, rows: Iterable[Any] | pa.Table, per_epoch: int | None = None, schema: Any = None) -> None:
-        if per_epoch is not None and per_epoch < 1:
-            raise Misuse(f"MemorySource: per_epoch={per_epoch}; give at least 1, or leave it out")
+        if per_epoch is not None and (type(per_epoch) is not int or per_epoch < 1):
+            raise Misuse(f"MemorySource: per_epoch={per_epoch!r}; give at least 1, or leave it out")
         self.per_epoch = per_epoch
         if isinstance(rows, pa.Table | pa.RecordBatch):
             table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])

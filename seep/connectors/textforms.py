@@ -137,24 +137,33 @@ _PARSE = pyarrow.csv.ParseOptions(newlines_in_values=True)
 _TIMES = [pyarrow.csv.ISO8601, "%Y-%m-%dT%H:%M:%S.%f%z", "%Y-%m-%d %H:%M:%S.%f"]
 
 
+def refuse_no_json(declared: pa.Schema) -> None:
+    """Refuse types that JSON has no form for, and of which several are in use."""
+    for field in declared:
+        if any(is_kind(field.type) for is_kind in (pa.types.is_duration, pa.types.is_time, pa.types.is_map)):
+            raise Misuse(f"field {field.name!r}: JSON has no {field.type}; declare a number or text and convert it")
+
+
 class JsonForm:
     """One JSON object a line; fields not in the schema are left out."""
 
     quoted = False
 
     def __init__(self, declared: pa.Schema) -> None:
+        refuse_no_json(declared)
         self._declared = declared
         self.schema = physical(declared)
         self._times = {f.name: f.type for f in self.schema if pa.types.is_timestamp(f.type) or pa.types.is_date(f.type)}
+        self._bytes = [f.name for f in self.schema if pa.types.is_binary(f.type)]
 
     @classmethod
     def infer(cls, head: bytes) -> JsonForm:
         rows = []
-        for number, line in enumerate(head.split(b"\n"), 1):
+        for line in head.splitlines():
             try:
-                rows += [json.loads(line)] if line.strip() else []
-            except ValueError as problem:
-                raise Misuse(f"line {number} is no JSON ({problem}); give schema=, and it is a dead letter") from None
+                rows.append(_object(line))
+            except (ValueError, TypeError):
+                continue  # no row: it will be a dead letter
         return cls(infer_schema(rows))
 
     def start(self, file: str) -> int | None:
@@ -184,12 +193,21 @@ class JsonForm:
         return Parsed(record_of(rows, self._declared), tuple(bad))
 
     def _row(self, line: bytes) -> dict[str, Any]:
-        found = json.loads(line)
-        if not isinstance(found, dict):
-            raise TypeError("not a JSON object")
+        found = _object(line)
         row = {name: found.get(name) for name in self.schema.names}
         for name, kind in self._times.items():
             text = row[name]
             if isinstance(text, str):
                 row[name] = datetime.fromisoformat(text) if pa.types.is_timestamp(kind) else date.fromisoformat(text)
+        for name in self._bytes:
+            text = row[name]
+            if isinstance(text, str):
+                row[name] = text.encode()
         return row
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    found = json.loads(line)
+    if not isinstance(found, dict):
+        raise TypeError("not a JSON object")
+    return found

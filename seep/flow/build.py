@@ -14,6 +14,7 @@ from seep.flow.place import at_place, place
 from seep.flow.stream import Stream
 from seep.flow.timed import event_time_of, time_settings
 from seep.model.duration import microseconds, positive_microseconds
+from seep.model.schema import refuse_columns
 from seep.model.settings import Settings
 
 GUARANTEES = ("exactly-once", "at-least-once")
@@ -70,6 +71,7 @@ class Flow:
             if time is None and (microseconds(lateness) or idle is not None):
                 raise Misuse("lateness= and idle= belong to event time; give time= as well")
             schema = source.schema
+            refuse_columns(schema)
             vertex = Vertex("source", "source", place(), {"out": schema, "errors": DEAD_LETTERS}, source)
             stream = Stream(self, Tap(vertex, "out"), schema)
             if time is not None:
@@ -91,8 +93,6 @@ class Flow:
         other = self._names.get(name)
         if other is not None and other is not vertex:
             raise Misuse(f"the name {name!r} is taken by the {other.verb} of {other.place}")
-        if vertex.name is not None:
-            self._names.pop(vertex.name, None)
         vertex.name = name
         self._names[name] = vertex
 

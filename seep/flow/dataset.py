@@ -41,6 +41,8 @@ class Dataset:
         """The columns as they travel; a Table's have `change` at the end."""
         self.keys = keys
         self.time = time
+        self.regrouped = False
+        """Is it what `key_by` gives? That runs nowhere: what made the rows was named and scaled before."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -56,10 +58,14 @@ class Dataset:
         """Name the verb that made this stream; sources, operators and sinks share one namespace."""
         with at_place("named"):
             maker = self._maker()
+            if maker is None:
+                raise Misuse("a union runs nowhere, so it has no name")
+            if self.regrouped:
+                raise Misuse("key_by runs nowhere, so it has no name; name what is before it, or the verb behind it")
+            if maker.name not in (None, name):
+                raise Misuse(f"it is named {maker.name!r} already, so it cannot be {name!r}; give it one name")
             if isinstance(maker, Vertex):
                 self.flow.claim(name, maker)
-            elif maker is None:
-                raise Misuse("a union runs nowhere, so it has no name")
             else:
                 maker.name = name
         return self
@@ -72,6 +78,8 @@ class Dataset:
         """
         with at_place("scale"):
             vertex = self._maker()
+            if self.regrouped:
+                raise Misuse("key_by runs nowhere; scale what is before it, or the verb behind it")
             if not isinstance(vertex, Vertex):
                 raise Misuse("this verb runs inside the operator before it; scale that one")
             if not 1 <= min <= start <= max:

@@ -6,7 +6,7 @@ The tails of a node are a tree: each step runs once for everything behind it. A 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -85,6 +85,8 @@ class Runner:
     name: str
     tails: Tails
     unclaimed: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=UNCLAIMED))
+    refused: Counter[str] = field(default_factory=Counter)
+    """By operator: how many of those there were in all."""
     _combiners: dict[str, Combiner] = field(default_factory=dict)
     """By edge, made when its first rows come."""
     _folds: dict[str, tuple[int | None, bool]] = field(default_factory=dict)
@@ -103,7 +105,9 @@ class Runner:
             if batch.rows == 0:
                 continue
             if name == "errors" and name not in after:
-                self.unclaimed.extend(batch.record.to_pylist())
+                letters = batch.record.to_pylist()
+                self.unclaimed.extend(letters)
+                self.refused.update(letter["operator"] for letter in letters)
             for follower in after.get(name, ()):
                 if isinstance(follower, Route):
                     site.tally.add(OUT + follower.edge, batch.buckets)

@@ -7,17 +7,20 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pyarrow as pa
 
+from operators.aggregates import Spec
 from operators.apply import Apply, Operator, overrides, states_of
 from operators.batch_operator import BatchOperator
+from operators.expressions import one_value
 from operators.step import DEAD_LETTERS
 from seep.errors import Misuse
 from seep.flow.columnar import apply_batches
 from seep.flow.logical import Input, Tap, Time
 from seep.model.arrow import CHANGE
 from seep.model.duration import positive_microseconds
-from seep.model.schema import physical, schema_of
+from seep.model.schema import physical, refuse_names, schema_of
 
 if TYPE_CHECKING:
     from seep.flow.broadcasting import Broadcast
@@ -28,6 +31,11 @@ if TYPE_CHECKING:
 def ready(head: Any, arguments: dict[str, Any], name: str, ports: tuple[int, ...]) -> Any:
     """Make a ready operator; its name and ports mean nothing to it."""
     return head(**arguments)
+
+
+def named(head: Any, arguments: dict[str, Any], name: str, ports: tuple[int, ...]) -> Any:
+    """Make a ready operator that says its name in dead letters."""
+    return head(**arguments, name=name)
 
 
 def users(operator: Operator, arguments: dict[str, Any], name: str, ports: tuple[int, ...]) -> Apply:
@@ -45,10 +53,30 @@ def hint_of(verb: str, keys: tuple[str, ...]) -> str:
     return "-".join([verb, *keys])
 
 
+def check_aggregates(schema: pa.Schema, aggregates: dict[str, Spec]) -> list[pl.Expr]:
+    """The expressions of these aggregates, each of which is one value for each row."""
+    if not aggregates:
+        raise Misuse("no aggregates are given, such as items=count()")
+    computed: list[pl.Expr] = []
+    for name, spec in aggregates.items():
+        if not isinstance(spec, Spec):
+            raise Misuse(f"{name}={spec!r} is no aggregate; give count(), total('x'), ...")
+        computed += spec.expressions(name).values()
+    for expression in computed:
+        one_value(schema, expression)
+    return computed
+
+
 def refuse_clash(taken: tuple[str, ...], names: tuple[str, ...]) -> None:
+    refuse_names(names)
     for name in names:
         if name in taken or name == CHANGE:
             raise Misuse(f"{name!r} is taken already; call the aggregate otherwise")
+
+
+def refuse_change(columns: tuple[str, ...]) -> None:
+    if CHANGE in columns:
+        raise Misuse(f"a Table needs the column {CHANGE!r} itself; rename it, or give other names=")
 
 
 def kept_time(stream: Dataset, schema: pa.Schema) -> Time | None:

@@ -20,7 +20,7 @@ from operators.window_top import WindowTop
 from seep.errors import Misuse
 from seep.flow.checked_times import head_of
 from seep.flow.grouping import GROUPING
-from seep.flow.keyed import hint_of, key_of, ready
+from seep.flow.keyed import hint_of, key_of, named, ready
 from seep.flow.logical import Chain, Input, Lineage, Tap, Vertex, chains
 from seep.model.arrow import CHANGE
 from seep.model.duration import positive_microseconds
@@ -33,11 +33,6 @@ if TYPE_CHECKING:
 
 _AT_ONCE = {Dedupe: 0, TableLookup: 1}
 """Operators that give out rows of an input with their columns, in the epoch in which they come: which input."""
-
-
-def named(head: Any, arguments: dict[str, Any], name: str, ports: tuple[int, ...]) -> Any:
-    """Make a ready operator that says its name in dead letters."""
-    return head(**arguments, name=name)
 
 
 def top(stream: Stream, n: int, by: tuple[Any, ...], descending: bool, ties: str) -> Any:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from operators.aggregates import Spec
 from operators.apply import Operator
 from operators.batch_operator import BatchOperator
-from operators.expressions import condition, project, refuse_neighbours
+from operators.expressions import condition, one_value, project
 from operators.rowwise import FlatMapRows, KeepRows, MapRows
 from operators.stateless import AddTime, EventTime, Keep, MapBatch, Project, Split
 from operators.step import DEAD_LETTERS
@@ -29,7 +29,7 @@ from seep.flow.place import at_place
 from seep.flow.timed import event_time_of, time_settings
 from seep.flow.windows import Every, Tumbling, Window
 from seep.model.keyspace import check_keys
-from seep.model.schema import TIMESTAMP, physical, schema_of
+from seep.model.schema import TIMESTAMP, physical, refuse_names, schema_of
 
 if TYPE_CHECKING:
     from seep.flow.table import Table
@@ -166,7 +166,9 @@ class Stream(Dataset):
         """Rows with equal values in these columns go together; no columns: one group over all."""
         with at_place("key_by"):
             check_keys(self.schema, columns)
-            return Stream(self.flow, self.lineage, self.schema, columns, self.time)
+            made = Stream(self.flow, self.lineage, self.schema, columns, self.time)
+            made.regrouped = True
+            return made
 
     def shuffle(self) -> Stream:
         """Rows are spread evenly; what follows runs where they are sent, and has no key."""
@@ -231,9 +233,9 @@ class Stream(Dataset):
     def aggregate(self, emit: str = "update", on_error: str = "dead_letter", **aggregates: Spec) -> Any:
         """Running aggregates by key: a Table; ``emit="close"``: a Stream, once, at the end of input."""
         with at_place("aggregate"):
-            given = self._aggregates(aggregates)
-            build = partial(windowed.aggregate, emit=emit, aggregates=given)
-            return guarded(self, "aggregate", _computed(given), on_error, build)
+            computed = keyed.check_aggregates(self.schema, aggregates)
+            build = partial(windowed.aggregate, emit=emit, aggregates=aggregates)
+            return guarded(self, "aggregate", computed, on_error, build)
 
     def window(
         self,
@@ -247,9 +249,9 @@ class Stream(Dataset):
         """Aggregates by key and window: a Stream of closed windows; ``emit="update"`` or ``every("1s")``: a Table of
         all of them, which changes with every epoch, or at most each second."""
         with at_place("window"):
-            given = self._aggregates(aggregates)
-            build = partial(windowed.window, window=window, emit=emit, names=names, aggregates=given)
-            return guarded(self, "window", _computed(given), on_error, build)
+            computed = keyed.check_aggregates(self.schema, aggregates)
+            build = partial(windowed.window, window=window, emit=emit, names=names, aggregates=aggregates)
+            return guarded(self, "window", computed, on_error, build)
 
     def join(
         self,
@@ -294,8 +296,11 @@ class Stream(Dataset):
         """The best rows of each key, with their `rank` from 1: of each closed window, a Stream; else a Table."""
         with at_place("top"):
             given = tuple(by) if isinstance(by, list | tuple) else (by,)
+            expressions = [one for one in given if isinstance(one, pl.Expr)]
+            for one in expressions:
+                one_value(self.schema, one)
             build = partial(ranked.top, n=n, by=given, descending=descending, ties=ties)
-            return guarded(self, "top", (one for one in given if isinstance(one, pl.Expr)), on_error, build)
+            return guarded(self, "top", expressions, on_error, build)
 
     def dedupe(self, *columns: str, ttl: str | timedelta | None = None) -> Stream:
         """The first row for each combination of these columns (none: of the key); after `ttl` it is forgotten."""
@@ -326,16 +331,6 @@ class Stream(Dataset):
                 self._same_flow(other)
             return keyed.apply(self, operator, others, out, every, outs or {}, on_error)
 
-    def _aggregates(self, aggregates: dict[str, Spec]) -> dict[str, Spec]:
-        if not aggregates:
-            raise Misuse("no aggregates are given, such as items=count()")
-        for name, spec in aggregates.items():
-            if not isinstance(spec, Spec):
-                raise Misuse(f"{name}={spec!r} is no aggregate; give count(), total('x'), ...")
-            for expression in spec.expressions(name).values():
-                refuse_neighbours(expression, self.schema)
-        return aggregates
-
     def _same_flow(self, other: Dataset | Broadcast) -> None:
         if other.flow is not self.flow:
             raise Misuse(f"the streams belong to two flows, {self.flow.name!r} and {other.flow.name!r}")
@@ -351,10 +346,6 @@ class Stream(Dataset):
         others = tuple((part.column, part.unit, part.offset_us) for part in time.others)
         step = AddTime("time", time.column, time.unit, time.offset_us, schema, others)
         return Stream(self.flow, self._stage("time", step), schema, self.keys, time), TIME
-
-
-def _computed(aggregates: dict[str, Spec]) -> Iterable[pl.Expr]:
-    return (one for name, spec in aggregates.items() for one in spec.expressions(name).values())
 
 
 class Routed(Stream):
@@ -390,6 +381,7 @@ def dropping(schema: pa.Schema, columns: tuple[str, ...]) -> Project:
 
 def renaming(schema: pa.Schema, new: dict[str, str]) -> Project:
     known_columns(schema, tuple(new.values()))
+    refuse_names(new)
     by_old = {old: name for name, old in new.items()}
     names = [by_old.get(name, name) for name in schema.names]
     if len(set(names)) < len(names) or len(by_old) < len(new):

@@ -9,11 +9,10 @@ import polars as pl
 import pyarrow as pa
 
 from operators.aggregates import Spec
-from operators.expressions import refuse_neighbours
 from operators.retract import Retract
 from operators.table_aggregate import TableAggregate
 from seep.errors import Misuse
-from seep.flow.keyed import hint_of, ready, refuse_clash
+from seep.flow.keyed import check_aggregates, hint_of, ready, refuse_clash
 from seep.flow.logical import Input, Tap, Vertex
 from seep.flow.place import at_place
 from seep.model.arrow import CHANGE
@@ -41,14 +40,8 @@ class GroupedTable:
 
     def _aggregate(self, aggregates: dict[str, Spec]) -> Table:
         table = self._table
-        if not aggregates:
-            raise Misuse("no aggregates are given, such as items=count()")
+        check_aggregates(table.schema, aggregates)
         refuse_clash(self._keys, tuple(aggregates))
-        for name, spec in aggregates.items():
-            if not isinstance(spec, Spec):
-                raise Misuse(f"{name}={spec!r} is no aggregate; give count(), total('x'), ...")
-            for expression in spec.expressions(name).values():
-                refuse_neighbours(expression, table.schema)
         rows = _read(table, self._keys, aggregates)
         arguments: dict[str, Any] = {
             "keys": self._keys,

@@ -15,6 +15,8 @@ from seep.model.duration import microseconds, positive_microseconds
 
 
 def event_time_of(schema: pa.Schema, given: str | tuple[str, str]) -> Time:
+    if isinstance(given, tuple) and len(given) != 2:
+        raise Misuse(f"time={given!r}; give a timestamp column, or an integer column and its unit: ('ts', 'ms')")
     column, unit = given if isinstance(given, tuple) else (given, "us")
     known_columns(schema, (column,))
     kind = schema.field(column).type

@@ -15,9 +15,10 @@ from operators.sliding import SlidingWindow
 from operators.step import DEAD_LETTERS
 from operators.window import TumblingWindow
 from seep.errors import Misuse
-from seep.flow.keyed import hint_of, key_of, ready, refuse_clash
+from seep.flow.keyed import hint_of, key_of, named, ready, refuse_change, refuse_clash
 from seep.flow.logical import Input, Tap, Time
 from seep.flow.windows import CountWindow, Every, Session, Sliding, Tumbling, Window
+from seep.model.schema import refuse_names
 
 if TYPE_CHECKING:
     from seep.flow.stream import Stream
@@ -29,6 +30,8 @@ def aggregate(stream: Stream, emit: str, aggregates: dict[str, Spec]) -> Any:
 
     keys = key_of(stream, "aggregate")
     refuse_clash(keys, tuple(aggregates))
+    if emit == "update":
+        refuse_change(keys)
     wanted = stream.time is not None and any(spec.reads_time for spec in aggregates.values())
     timed, column = stream.timed() if wanted else (stream, None)
     arguments = {
@@ -55,7 +58,10 @@ def window(
     keys = key_of(stream, "window")
     if len({*keys, *names}) != len(keys) + 2:
         raise Misuse(f"names={names!r}; give two names, for start and end, that no key column has")
+    refuse_names(names)
     refuse_clash((*keys, *names), tuple(aggregates))
+    if emit != "close":
+        refuse_change((*keys, *names))
     if isinstance(window, CountWindow) and emit != "close":
         raise Misuse("windows by count may have equal times, which would name one row of a Table; use emit='close'")
     head, timed, shape = _kind(stream, window, aggregates)
@@ -66,7 +72,7 @@ def window(
     if "late" in schemas:
         outputs["late"] = timed.schema
     inputs = (Input(timed.lineage, keys, timed.schema),)
-    vertex = stream._operator("window", partial(ready, head, arguments), outputs, inputs, hint_of("window", keys))
+    vertex = stream._operator("window", partial(named, head, arguments), outputs, inputs, hint_of("window", keys))
     if emit != "close":
         return Table(stream.flow, Tap(vertex, "out"), schemas["out"], (*keys, *names))
     # A window's row is in the window: its time is the last moment before the end.

@@ -54,6 +54,8 @@ def bucket_of_values(values: tuple[Any, ...], types: Sequence[pa.DataType]) -> i
 def check_keys(schema: pa.Schema, keys: Sequence[str]) -> None:
     """Refuse key columns that are missing, given twice, or of a type without a safe equality."""
     for at, name in enumerate(keys):
+        if not isinstance(name, str):
+            raise Misuse(f"{name} is no column name; to key by an expression make it a column, by with_columns(..)")
         if name in keys[:at]:
             raise Misuse(f"the key column {name!r} is given twice")
         if schema.get_field_index(name) < 0:

@@ -12,16 +12,16 @@ import dataclasses
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from operator import itemgetter
-from types import NoneType
 from typing import Any
 
 import pyarrow as pa
 
 from seep.errors import Misuse
+from seep.model.fitting import column_of, plain
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 
@@ -47,7 +47,8 @@ def schema_of(declared: Any) -> pa.Schema:
     amount: double
     """
     if isinstance(declared, pa.Schema):
-        return pa.schema([pa.field(f.name, physical_type(f.type), f.nullable) for f in declared])
+        refuse_columns(declared)
+        return pa.schema([pa.field(f.name, physical_type(f.type, declared=True), f.nullable) for f in declared])
     if isinstance(declared, Mapping):
         hints = dict(declared)
     elif isinstance(declared, type) and _is_record(declared):
@@ -56,7 +57,23 @@ def schema_of(declared: Any) -> pa.Schema:
         raise Misuse(f"schema {declared!r}: give a dataclass, NamedTuple, TypedDict, dict of types or pyarrow.Schema")
     if not hints:
         raise Misuse(f"schema {declared!r} has no fields")
+    refuse_names(hints)
     return pa.schema([_field(name, hint) for name, hint in hints.items()])
+
+
+def refuse_names(names: Iterable[Any]) -> None:
+    """Refuse column names that operators use for columns of their own, and what is no name."""
+    for name in names:
+        if not isinstance(name, str) or not name or name.startswith("__"):
+            raise Misuse(f"column {name!r}: give a name of letters, not beginning with '__'; rename it")
+
+
+def refuse_columns(schema: pa.Schema) -> None:
+    """Refuse columns that no operator can work with."""
+    refuse_names(schema.names)
+    for field in schema:
+        if pa.types.is_decimal256(field.type):
+            raise Misuse(f"column {field.name!r} is a {field.type}; cast it to a decimal128, which has 38 digits")
 
 
 def _is_record(kind: type) -> bool:
@@ -65,12 +82,18 @@ def _is_record(kind: type) -> bool:
 
 def _hints(kind: type) -> dict[str, Any]:
     try:
-        hints = typing.get_type_hints(kind)
+        hints = typing.get_type_hints(kind, include_extras=True)
     except NameError as problem:
         raise Misuse(f"schema {kind.__name__}: {problem}; its types must be visible in its module") from problem
     if dataclasses.is_dataclass(kind):
         return {f.name: hints[f.name] for f in dataclasses.fields(kind)}
-    return hints
+    # Those of a TypedDict with total=False do not say so themselves.
+    left_out = [name for name in getattr(kind, "__optional_keys__", ()) if not _is_required(hints[name])]
+    return hints | {name: typing.NotRequired[hints[name]] for name in left_out}
+
+
+def _is_required(hint: Any) -> bool:
+    return typing.get_origin(hint) is typing.Required
 
 
 def _field(name: str, hint: Any) -> pa.Field:
@@ -86,13 +109,14 @@ def type_of(hint: Any, where: str = "") -> tuple[pa.DataType, bool]:
     """
     if isinstance(hint, pa.DataType):
         return physical_type(hint), True
-    if hint in _SCALARS:
-        return _SCALARS[hint], False
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return type_of(arguments[0], where)
     if origin in (typing.Required, typing.NotRequired):
-        return type_of(arguments[0], where)[0], origin is typing.NotRequired
+        inner, nullable = type_of(arguments[0], where)
+        return inner, nullable or origin is typing.NotRequired
+    if hint in _SCALARS:
+        return _SCALARS[hint], False
     if origin in (typing.Union, types.UnionType):
         real = [a for a in arguments if a is not type(None)]
         if len(real) == 1:
@@ -115,8 +139,9 @@ def type_of(hint: Any, where: str = "") -> tuple[pa.DataType, bool]:
 # --- one physical form -------------------------------------------------------------------------------------------
 
 
-def physical_type(kind: pa.DataType) -> pa.DataType:
-    """The one type used inside a flow for what this type means."""
+def physical_type(kind: pa.DataType, declared: bool = False) -> pa.DataType:
+    """The one type used inside a flow for what this type means; ``declared``: still knowing what inside of it may be
+    null."""
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
     if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
@@ -132,10 +157,14 @@ def physical_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind):
         return physical_type(kind.value_type)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return pa.list_(pa.field("item", physical_type(kind.value_type)))
+        return pa.list_(_inside(kind.value_field, "item", declared))
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(f.name, physical_type(f.type)) for f in kind])
+        return pa.struct([_inside(f, f.name, declared) for f in kind])
     return kind
+
+
+def _inside(field: pa.Field, name: str, declared: bool) -> pa.Field:
+    return pa.field(name, physical_type(field.type, declared), field.nullable or not declared)
 
 
 def physical(schema: pa.Schema) -> pa.Schema:
@@ -169,19 +198,10 @@ def _to_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
 def record_of(rows: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
     """Rows (dicts, dataclasses, tuples in field order, or scalars for one column) as columns in physical form."""
     columns = _columns(rows, schema)
-    arrays = []
-    for declared, values in zip(schema, columns, strict=True):
-        kind = physical_type(declared.type)
-        try:
-            array = pa.array(values if set(map(type, values)) <= _AS_THEY_ARE else list(map(_plain, values)), kind)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, OverflowError) as problem:
-            raise Misuse(_bad_value(declared, values, kind, problem)) from problem
-        if array.null_count and not declared.nullable:
-            raise Misuse(
-                f"column {declared.name!r}: row {array.is_null().index(True)} has no value; declare it `T | None`"
-            )
-        arrays.append(array)
-    return pa.RecordBatch.from_arrays(arrays, schema=physical(schema))
+    kinds = physical(schema)
+    fields = zip(columns, schema, kinds.types, strict=True)
+    arrays = [column_of(values, declared, kind) for values, declared, kind in fields]
+    return pa.RecordBatch.from_arrays(arrays, schema=kinds)
 
 
 def _columns(rows: Sequence[Any], schema: pa.Schema) -> list[Sequence[Any]]:
@@ -196,8 +216,6 @@ def _columns(rows: Sequence[Any], schema: pa.Schema) -> list[Sequence[Any]]:
     return [list(map(itemgetter(at), values)) for at in range(len(names))]
 
 
-_AS_THEY_ARE = {str, bytes, int, float, bool, NoneType}
-"""Values that `_plain` would give back as they are."""
 _Getter = Callable[[Any, list[str]], Sequence[Any]]
 
 
@@ -237,34 +255,6 @@ def _from_scalar(row: Any, _names: list[str]) -> Sequence[Any]:
     return (row,)
 
 
-def _plain(value: Any) -> Any:
-    """Enums by value, naive datetimes as UTC, records as dicts: what pyarrow does not do by itself."""
-    if isinstance(value, datetime):
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value
-    if isinstance(value, Enum):
-        return value.value if isinstance(value.value, str) else value.name
-    if isinstance(value, str | bytes | int | float) or value is None:
-        return value
-    if dataclasses.is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if hasattr(value, "_asdict"):
-        return {name: _plain(inner) for name, inner in value._asdict().items()}
-    if isinstance(value, Mapping):
-        return {name: _plain(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return value
-
-
-def _bad_value(declared: pa.Field, values: Sequence[Any], kind: pa.DataType, problem: Exception) -> str:
-    for row, value in enumerate(values):
-        try:
-            pa.array([_plain(value)], kind)
-        except (pa.ArrowException, TypeError, OverflowError):
-            return f"column {declared.name!r}: row {row} has {value!r}, which is not a {kind}"
-    return f"column {declared.name!r}: {problem}"
-
-
 def rows_of(record: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
     """Columns as dicts, one for each row."""
     return typing.cast(list[dict[str, Any]], record.to_pylist())
@@ -281,6 +271,7 @@ def infer_schema(rows: Iterable[Any]) -> pa.Schema:
     if not issubclass(kind, Mapping):
         raise Misuse(f"rows are {kind.__name__}; their column names are not known: declare them with schema=")
     names = dict.fromkeys(name for row in found for name in row)
+    refuse_names(names)
     return pa.schema([pa.field(name, _infer_type(name, [row.get(name) for row in found])) for name in names])
 
 
@@ -291,6 +282,10 @@ def _infer_type(name: str, values: list[Any]) -> pa.DataType:
     if all(isinstance(value, Decimal) for value in present):
         return _SCALARS[Decimal]
     try:
-        return physical_type(pa.array([_plain(value) for value in values]).type)
+        return physical_type(pa.array([plain(value) for value in values]).type)
     except pa.ArrowException as problem:
         raise Misuse(f"column {name!r} mixes types: {problem}; declare its type with schema=") from problem
+    except (OverflowError, UnicodeEncodeError) as problem:
+        raise Misuse(
+            f"column {name!r} has a value that no column holds: {problem}; change it, or declare a type with schema="
+        ) from problem

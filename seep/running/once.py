@@ -7,6 +7,8 @@ interrupted, or for a day of virtual time.
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from dataclasses import replace as with_fields
 from random import Random
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 from seep.errors import Misuse, error_of
 from seep.flow.build import Flow
 from seep.flow.check import prepared, runnable
+from seep.partition.worker import Worker
 from seep.running.before import restored
 from seep.running.job import start
 from seep.running.result import Result, collected
@@ -60,4 +63,26 @@ def run(flow: Flow, on: str = "inline", **options: Any) -> Result:
         raise Misuse(f"flow {flow.name!r}: its input has not ended after a day of virtual time; run it on='local'")
     if world.controller.journal.stopping:
         raise error_of(world.controller.journal.stopping)
-    return collected(graph, world.controller.journal, world.store.perform)
+    dead_letters = _tell_dead_letters(world)
+    return collected(graph, world.controller.journal, world.store.perform, dead_letters)
+
+
+def _tell_dead_letters(world: World) -> int:
+    """Of rows that became dead letters which no stream takes, one line for each operator; how many there were. An
+    inline run has no state directory that would keep them."""
+    refused: Counter[str] = Counter()
+    errors: dict[str, str] = {}
+    for node in world.live_workers():
+        assert isinstance(node.machine, Worker)
+        for partition in node.machine.partitions.values():
+            code = getattr(partition, "logic", None) or getattr(partition, "intake", None)
+            runner = getattr(code, "runner", None)
+            if runner is not None:
+                refused.update(runner.refused)
+                for letter in runner.take_unclaimed():
+                    errors.setdefault(letter["operator"], letter["error"])
+    for operator, count in refused.items():
+        many = "1 row became a dead letter" if count == 1 else f"{count} rows became dead letters"
+        error = (errors.get(operator, "").splitlines() or [""])[0]
+        print(f"{many} at {operator}: {error}; to keep them collect the .errors of its stream", file=sys.stderr)
+    return refused.total()

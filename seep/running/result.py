@@ -27,8 +27,10 @@ class Result(Mapping[str, pa.Table]):
     [{'word': 'a', 'n': 2}, {'word': 'b', 'n': 1}]
     """
 
-    def __init__(self, tables: Mapping[str, pa.Table]) -> None:
+    def __init__(self, tables: Mapping[str, pa.Table], dead_letters: int | None = None) -> None:
         self._tables = dict(tables)
+        self.dead_letters = dead_letters
+        """Of an inline run: how many dead letters no stream of the flow has taken. (A job counts them in its audit.)"""
 
     def __getitem__(self, name: str) -> pa.Table:
         if name not in self._tables:
@@ -42,17 +44,18 @@ class Result(Mapping[str, pa.Table]):
         return len(self._tables)
 
     def __repr__(self) -> str:
-        return f"Result({', '.join(f'{name}: {table.num_rows} rows' for name, table in self._tables.items())})"
+        parts = [f"{name}: {table.num_rows} rows" for name, table in self._tables.items()]
+        return f"Result({', '.join([*parts, *([f'dead letters: {self.dead_letters}'] if self.dead_letters else [])])})"
 
 
-def collected(graph: Graph, journal: Journal, perform: Perform) -> Result:
+def collected(graph: Graph, journal: Journal, perform: Perform, dead_letters: int | None = None) -> Result:
     """From the committed logs of every partition a sink ever had."""
     tables: dict[str, pa.Table] = {}
     for node in graph.nodes.values():
         settings = node.settings or {}
         if settings.get("sink") == "memory":
             tables[node.name] = result_table(settings, records_of(node.name, journal, perform))
-    return Result(tables)
+    return Result(tables, dead_letters)
 
 
 def records_of(sink: str, journal: Journal, perform: Perform) -> list[tuple[int, Any]]:

@@ -65,7 +65,7 @@ class JobDirectory:
             files.replace(home / "key", [secrets.token_bytes(32)])
         (home / "begun").unlink(missing_ok=True)
         job = cls(home)
-        code = cloudpickle.dumps((prepared or graph, settings))
+        code = _pickled(prepared or graph, settings)
         files.replace(home / "code", [code])
         run = secrets.token_hex(8)
         plan = {"code": hashlib.sha256(code).hexdigest(), "app": identity_of(graph, settings), "run": run}
@@ -221,6 +221,22 @@ def is_folder_of(objects: str, url: str) -> bool:
     (True, False)
     """
     return objects.partition("?")[0].startswith(f"{url.partition('?')[0].rstrip('/')}/")
+
+
+def _pickled(graph: Graph, settings: Settings) -> bytes:
+    try:
+        data: bytes = cloudpickle.dumps((graph, settings))
+        return data
+    except Exception as problem:  # whatever a user's object raises when it is asked to
+        for node in graph.nodes.values():
+            try:
+                cloudpickle.dumps(node)
+            except Exception as inside:
+                raise Misuse(
+                    f"{node.kind} {node.name!r} cannot be sent to workers: {inside}; it holds something of this process"
+                    " (a lock, a file, a connection): make that where it is used"
+                ) from inside
+        raise Misuse(f"the flow cannot be sent to workers: {problem}") from problem
 
 
 def metrics_place(card: dict[str, Any]) -> str:

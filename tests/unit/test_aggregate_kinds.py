@@ -97,6 +97,12 @@ def test_values_and_types(spec: Spec, values: list[Any], kind: pa.DataType, expe
         (lambda: top(1, by="y"), pa.int64(), "not there; there are x"),
         (lambda: top(1, by="x"), pa.list_(pa.int64()), "cannot compare a list"),
         (lambda: top(1, by=pl.col("y") + 1), pa.int64(), "reads 'y'"),
+        (lambda: top(1, by="x", descending="x"), pa.int64(), "descending='x'; give True or False"),  # type: ignore[arg-type]
+        (lambda: top(1, by=5), pa.int64(), "by=5; give a column name"),  # type: ignore[arg-type]
+        (lambda: total(5), pa.int64(), r"total\(5\): give a column name or a Polars expression"),  # type: ignore[arg-type]
+        (lambda: total(["x"]), pa.int64(), r"total\(\['x'\]\): give a column name"),  # type: ignore[arg-type]
+        (lambda: count(5), pa.int64(), r"count\(5\): give a column name"),  # type: ignore[arg-type]
+        (lambda: quantile("x", "y"), pa.int64(), r"quantile\('x', 'y'\): give a share"),  # type: ignore[arg-type]
     ],
 )
 def test_what_cannot_be_is_refused_when_the_flow_is_built(make: Any, kind: pa.DataType, message: str) -> None:
@@ -376,6 +382,15 @@ class Keeping(Failing):
         return object()
 
 
+class Half(Halfway):
+    def add(self, state: Any, value: Any) -> Any:
+        return state + value / 2
+
+    def result(self, state: Any) -> int:
+        answer: int = state
+        return answer
+
+
 @pytest.mark.parametrize(
     ("own", "message"),
     [
@@ -395,6 +410,8 @@ def test_what_users_code_raises_stops_the_flow_and_names_it() -> None:
         result_of(Failing("x"), [0], pa.int64())
     with pytest.raises(Misuse, match=r"Short\('x'\) gives 0 results for 1 groups"):
         result_of(Short("x"), [1.0], pa.float64())
+    with pytest.raises(Misuse, match=r"Half\('x'\).*has 1.5, which is not a int64"):
+        result_of(Half("x"), [3], pa.int64())
     flow = seep.Flow("own")
     source = flow.source("numbers", seep.MemorySource([{"x": 0}]))
     source.key_by().aggregate(worst=Failing("x")).named("mine").collect("out")

@@ -5,6 +5,7 @@ What a wrong app gets is in `tests/scenarios/test_bad_input.py`; here the app is
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -105,10 +106,27 @@ def test_aggregates_of_nulls_alone_are_null() -> None:
     assert row == {"k": "a", "rows": 1, "seen": 0, **dict.fromkeys(made)}
 
 
+def test_a_dead_letter_is_json_though_its_row_has_a_nan() -> None:
+    flow = Flow("letters")
+    source = flow.source("in", MemorySource(table(("a", 1, math.nan, 0), ("a", 2, math.inf, 0))))
+    failing = source.map(lambda row: 1 // 0, schema={"x": int})
+    failing.collect("out")
+    failing.errors.collect("errors")
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    rows = [json.loads(text, parse_constant=refuse) for text in seep.run(flow)["errors"].column("row").to_pylist()]
+    assert [row["f"] for row in rows] == ["nan", "inf"]
+
+
 # --- times ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("time", [None, 2**62, -(2**62)])
+YEAR_1, YEAR_9999 = (int(datetime(*at, tzinfo=UTC).timestamp()) * 1_000_000 for at in ((1, 1, 1), (9999, 12, 31)))
+
+
+@pytest.mark.parametrize("time", [None, 2**62, -(2**62), YEAR_1, YEAR_9999])
 def test_a_time_that_is_null_or_out_of_range_is_a_dead_letter_of_the_source(time: int | None) -> None:
     rows = pa.table(
         {"k": ["a", "a"], "n": [1, 2], "f": [0.0, 0.0], "at": pa.array([time, 0], pa.int64()).cast(TIMESTAMP)}
@@ -138,6 +156,7 @@ def test_a_time_that_a_function_spoils_is_a_dead_letter_of_the_operator(name: st
     # A join has the row on both sides. Of an as-of join the Table has dead letters of its own.
     assert result["errors"].num_rows == (2 if name == "interval join" else 1)
     assert all('"n": 2' in letter["row"] for letter in result["errors"].to_pylist())
+    assert all(letter["operator"] == "op" for letter in result["errors"].to_pylist())
     assert result["out"].num_rows >= 1
 
 

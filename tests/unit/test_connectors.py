@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +216,27 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         nested.sink("jsonl", seep.FileSink(tmp_path, format="jsonl"))
 
 
+def test_json_is_not_made_to_fit(tmp_path: Path) -> None:
+    """A fraction is no int, a number no time; without a schema, lines that are no rows say nothing about columns."""
+    lines = [
+        '{"n": 1, "at": "2024-01-01"}',
+        '{"n": 1.5}',
+        '{"n": 2, "at": 1704067200000}',
+        '{"n": 2.0}',
+        '{"n":',
+        "[3]",
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    rows = seep.FileSource(tmp_path / "a.jsonl", schema={"n": int, "at": datetime | None}).read(0, None, None, 10, 0)
+    assert rows is not None
+    assert rows.record.column("n").to_pylist() == [1, 2]
+    assert [row.text for row in rows.refused] == [lines[1], lines[2], lines[4], lines[5]]
+    (tmp_path / "b.jsonl").write_text('{"n": 1}\n{"n":\n')
+    assert seep.FileSource(tmp_path / "b.jsonl").schema == pa.schema({"n": pa.int64()})
+    with pytest.raises(seep.Misuse, match=r"'took': JSON has no duration"):
+        seep.FileSource(tmp_path / "a.jsonl", schema={"took": timedelta})
+
+
 def test_following_takes_only_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("n,te")
@@ -242,8 +263,24 @@ def test_wrong_sources_are_refused(tmp_path: Path) -> None:
         seep.FileSource(tmp_path / "a.bin")
     with pytest.raises(seep.Misuse, match="either fn or fn_batch"):
         seep.GeneratorSource()
-    with pytest.raises(seep.Misuse, match="per_epoch=0"):
-        seep.MemorySource(ROWS, per_epoch=0)
+    for wrong in (0, "x", 1.5):
+        with pytest.raises(seep.Misuse, match=f"per_epoch={wrong!r}"):
+            seep.MemorySource(ROWS, per_epoch=wrong)  # type: ignore[arg-type]
+
+
+def test_what_a_generators_function_raises_is_said_in_one_line() -> None:
+    def fail(number: int) -> dict[str, float]:
+        return {"n": 1 / (7 - number)}
+
+    def fail_batch(first: int, count: int) -> pa.RecordBatch:
+        raise OSError("no data")
+
+    flow = seep.Flow("failing")
+    flow.source("numbers", seep.GeneratorSource(fail, rows=9)).collect("out")
+    with pytest.raises(seep.Misuse, match=r"numbers: GeneratorSource: fn\(7\) raises ZeroDivisionError: .*; fix it"):
+        seep.run(flow)
+    with pytest.raises(seep.Misuse, match=r"GeneratorSource: fn_batch\(0, 1\) raises OSError: no data"):
+        seep.GeneratorSource(fn_batch=fail_batch)
 
 
 # --- sinks ---------------------------------------------------------------------------------------------------------

@@ -122,6 +122,9 @@ def test_what_does_not_exist_is_refused() -> None:
         driver.kill("nobody", 0)
     with pytest.raises(seep.Misuse, match="there is no count/1"):
         driver.kill("count", 1)
+    for wrong in (0, -1, 1.5):
+        with pytest.raises(seep.Misuse, match="from 1 on"):
+            driver.scale("count", wrong)  # type: ignore[arg-type]
     with pytest.raises(seep.Misuse, match="no sink 'count'"):
         driver.output("count")
     with pytest.raises(seep.Misuse, match="count has no late rows"):
@@ -129,6 +132,14 @@ def test_what_does_not_exist_is_refused() -> None:
     driver.close()
     with pytest.raises(seep.Misuse, match="'sales' is closed"):
         driver.feed("sales", [sale("a", 1)])
+
+
+def test_a_nan_is_no_difference() -> None:
+    flow = seep.Flow("nan")
+    flow.source("in", seep.MemorySource([{"x": 1.0}])).collect("out")
+    driver = Driver(flow)
+    driver.feed("in", [{"x": float("nan")}])
+    driver.assert_exactly_once()
 
 
 def test_a_difference_is_found() -> None:

@@ -28,6 +28,13 @@ def table() -> seep.Table:
     return stream().drop("change").key_by("k").table()
 
 
+TUMBLING = seep.tumbling("1s", by="arrival")
+
+
+def source(rows: Any) -> seep.Stream:
+    return seep.Flow("test").source("rows", seep.MemorySource(rows))
+
+
 class Nothing(seep.Operator):
     pass
 
@@ -90,6 +97,53 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         r"a Table has no map; use its Stream of changes: \.changes\(\)\.map",
     ),
     "table without key": (lambda: stream().drop("change").key_by("k").table().drop("k"), "keeps its key columns"),
+    "unknown column in an aggregate": (
+        lambda: stream().key_by("k").aggregate(x=seep.total(pl.col("zz") + 1)),
+        "aggregate: unknown column 'zz'; there are k, n",
+    ),
+    "unknown column to rank by": (lambda: stream().key_by("k").top(1, by=pl.col("zz") + 1), "top: unknown column 'zz'"),
+    "all columns in an aggregate": (
+        lambda: stream().select("k", "n", "f").key_by("k").aggregate(x=seep.total(pl.all())),
+        "gives 3 columns; give one expression for each",
+    ),
+    "all columns in a Table's aggregate": (
+        lambda: table().key_by("n").aggregate(x=seep.total(pl.all())),
+        "gives 4 columns",
+    ),
+    "change as a key": (
+        lambda: stream().key_by("change").aggregate(n=seep.count()),
+        "a Table needs the column 'change'",
+    ),
+    "change as a window column": (
+        lambda: stream().key_by("k").window(TUMBLING, emit="update", names=("change", "b"), n=seep.count()),
+        "a Table needs the column 'change' itself; rename it, or give other names=",
+    ),
+    "our own column of a table": (lambda: source(pa.table({"__gone": [1]})), "source: column '__gone'"),
+    "our own column in a schema": (lambda: stream().map(len, schema={"__at": int}), "map: column '__at'"),
+    "our own column in select": (lambda: stream().select(__sign=pl.col("n")), "select: column '__sign'"),
+    "our own column in rename": (lambda: stream().rename(__target="n"), "rename: column '__target'"),
+    "our own column as an aggregate": (lambda: stream().key_by("k").aggregate(__by0=seep.count()), "column '__by0'"),
+    "our own column as a window column": (
+        lambda: stream().key_by("k").window(TUMBLING, names=("__time", "b"), n=seep.count()),
+        "window: column '__time'",
+    ),
+    "a decimal of 76 digits": (
+        lambda: source(pa.table({"d": pa.array([1], pa.decimal256(50, 0))})),
+        r"source: column 'd' is a decimal256\(50, 0\); cast it to a decimal128",
+    ),
+    "an expression as a key": (lambda: stream().key_by(pl.col("k")), "key_by: col.* is no column name"),  # type: ignore[arg-type]
+    "a function that deletes": (
+        lambda: stream().drop("change").key_by("k").table(deleted=len),  # type: ignore[arg-type]
+        "table: <.*len> is no Polars expression",
+    ),
+    "a time without its unit": (lambda: stream().event_time(("n",)), r"time=\('n',\); give a timestamp column"),  # type: ignore[arg-type]
+    "a name behind key_by": (lambda: stream().key_by("k").named("x"), "named: key_by runs nowhere, so it has no name"),
+    "a scale behind key_by": (lambda: stream().key_by("k").scale(start=3), "scale: key_by runs nowhere; scale what is"),
+    "two names": (
+        lambda: stream().key_by("k").aggregate(emit="close", n=seep.count()).named("a").named("b"),
+        "named: it is named 'a' already, so it cannot be 'b'",
+    ),
+    "two names of a stage": (lambda: stream().drop("k").named("a").named("b"), "named 'a' already"),
     "no late": (lambda: stream().late, "has no 'late' output"),
     "same name": (lambda: stream().collect("rows"), "the name 'rows' is taken by the source of"),
 }

@@ -99,6 +99,17 @@ def test_a_function_that_raises_harms_only_its_row(run: Run) -> None:
     assert found["cast"].column("n").to_pylist() == [9] * 6
 
 
+def test_a_fraction_is_no_int(run: Run) -> None:
+    flow, stream = sales()
+    halves = stream.map(lambda row: {"x": row.amount / 2}, schema={"x": int})
+    halves.collect("out")
+    halves.errors.collect("bad")
+    found = run(flow)
+    assert found["out"].column("x").to_pylist() == [r["amount"] // 2 for r in SALES if r["amount"] % 2 == 0]
+    assert found["bad"].num_rows == 15
+    assert "0.5, which is not a int64; round it" in found["bad"].column("error").to_pylist()[1]
+
+
 def test_on_error_skip_and_fail(run: Run) -> None:
     flow, stream = sales()
     stream.map(lambda row: 1 // row.amount, schema={"x": int}, on_error="skip").collect("out")

@@ -127,6 +127,16 @@ def test_route_takes_values_of_several_types_and_nulls() -> None:
     assert values(flow) == list(range(60))
 
 
+def test_a_route_to_a_tuple_is_told_what_to_do() -> None:
+    flow, rows = flow_of()
+    routed = rows.route(lambda row: (row.k, row.x))
+    routed.collect("out")
+    routed.errors.collect("errors")
+    errors = set(seep.run(flow)["errors"].column("error").to_pylist())
+    assert all("route must give one value that can be a key, not (" in error for error in errors)
+    assert all(error.endswith("join its parts") for error in errors)
+
+
 def test_a_route_that_fails_gives_dead_letters() -> None:
     flow, rows = flow_of()
 

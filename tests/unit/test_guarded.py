@@ -65,7 +65,7 @@ def test_the_row_is_a_dead_letter_and_the_others_count(verb: str) -> None:
     (letter,) = result["errors"].to_pylist()
     assert letter["operator"] == "it"
     assert '"n": "one"' in letter["row"]
-    assert "conversion" in letter["error"]
+    assert "for 1 out of 1 values" in letter["error"]
 
 
 @pytest.mark.parametrize("verb", VERBS)

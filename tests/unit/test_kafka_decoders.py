@@ -84,6 +84,27 @@ def test_json_that_is_refused_alone(sales: Decoder, value: bytes | None, why: st
     assert "\n" not in reason
 
 
+@dataclass
+class Stay:
+    nights: list[date]
+    place: Sale | None
+
+
+def test_what_is_inside_a_field_is_judged_too() -> None:
+    whole = b'{"nights":["2024-05-06"],"place":{"store":"a","amount":1}}'
+    wrong = [
+        b'{"nights":[null]}',
+        b'{"nights":[19000]}',
+        b'{"nights":["2024-05-06",null],"place":null}',
+        b'{"nights":[],"place":{"store":"a"}}',
+        b'{"nights":[],"place":{"store":null,"amount":1}}',
+    ]
+    decoded = decoder_of("test", "json", Stay).decode([whole, *wrong, b'{"nights":[]}'])
+    assert decoded.messages == [0, 6]
+    assert [row["nights"] for row in decoded.record.to_pylist()] == [[date(2024, 5, 6)], []]
+    assert "'place' is missing or null, or something in it is" in decoded.refused[4][1]
+
+
 @given(st.lists(st.sampled_from([*GOOD * 4, *BROKEN]), max_size=1_200))
 def test_a_row_is_judged_alone_however_many_stand_beside_it(sales: Decoder, drawn: list[tuple[Any, Any]]) -> None:
     together = sales.decode([value for value, _ in drawn])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,21 @@ def test_run_gives_a_table_for_each_name() -> None:
     assert "counts: 2 rows" in repr(result)
 
 
+def test_an_inline_run_tells_of_dead_letters_that_nobody_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    flow = seep.Flow("letters")
+    rows = flow.source("rows", seep.MemorySource([{"n": n} for n in (0, 1, 0)], per_epoch=1))
+    rows.map(lambda row: 1 // row.n, schema=int).collect("out")
+    taken = rows.map(lambda row: 1 // row.n, schema=int).named("taken")
+    taken.collect("other")
+    taken.errors.collect("errors")
+    result = seep.run(flow)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("2 rows became dead letters at rows.map: ZeroDivisionError: ")
+    assert result.dead_letters == 2
+    assert "dead letters: 2" in repr(result)
+    assert seep.run(flow_of_all()).dead_letters == 0
+
+
 def test_what_cannot_run_is_refused() -> None:
     with pytest.raises(seep.Misuse, match="no option 'workers'"):
         seep.run(flow_of_all(), workers=2)
@@ -159,6 +175,15 @@ def failing_flow() -> seep.Flow:
 def test_a_users_failure_is_the_users_to_mend(on: str) -> None:
     with pytest.raises(seep.Misuse, match="ZeroDivisionError"):
         seep.run(failing_flow(), on=on)
+
+
+def test_what_cannot_be_sent_to_workers_is_named() -> None:
+    lock = threading.Lock()
+    flow = seep.Flow("locked")
+    rows = flow.source("rows", seep.MemorySource(ROWS)).shuffle().named("spread")
+    rows.filter(lambda row: not lock.locked()).named("mine").collect("all")
+    with pytest.raises(seep.Misuse, match=r"operator 'spread' cannot be sent to workers: cannot pickle '_thread.lock'"):
+        seep.start(flow, on="local")
 
 
 def test_reports_carry_their_kind() -> None:

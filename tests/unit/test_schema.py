@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Required, TypedDict
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -110,6 +111,77 @@ def test_a_wrong_row_is_named(rows: list[Any], message: str) -> None:
         record_of(rows, schema_of(Point))
 
 
+@pytest.mark.parametrize(
+    ("hint", "values", "message"),
+    [
+        (int, [1, 2.5], "row 1 has 2.5, which is not a int64; round it"),
+        (int, [Decimal("1.5")], "which is not a int64"),
+        (int, [np.float32(1.5)], "which is not a int64"),
+        (datetime, [1704067200000], "give a datetime"),
+        (date, [np.int64(3)], "give a date"),
+        (timedelta, [1.0], "give a timedelta"),
+        (str, [b"a"], "decode it"),
+        (str, ["\ud800"], "row 0 has '.ud800', which is not a string"),
+        (bytes, ["a"], "encode it"),
+        (list[str], ["ab"], "give a list"),
+        (list[int], [[1], [1, 2.5]], "row 1 has 2.5 in x.., which is not a int64"),
+        (list[int], [[1, None]], "row 0 has no value in x..; declare it"),
+        (Place, [Place("hill", None), Place(None, 1.5)], r"row 1 has no value in x.name; declare it"),  # type: ignore[arg-type]
+        (Place, [{"height": 1.5}], r"row 0 has no value in x.name"),
+        (pa.list_(pa.field("item", pa.date32(), False)), [[3]], "3 in x.., which is not a date32"),
+    ],
+)
+def test_nothing_is_made_to_fit(hint: Any, values: list[Any], message: str) -> None:
+    with pytest.raises(Misuse, match=message):
+        record_of([{"x": value} for value in values], schema_of({"x": hint}))
+
+
+def test_what_fits_stays() -> None:
+    values: list[tuple[Any, list[Any]]] = [
+        (int, [2.0, np.int8(3), 2**63 - 1]),
+        (float, [1, 2.5]),
+        (list[int | None], [[1, None], []]),
+        (Place, [{"name": "hill"}]),
+        (timedelta, [np.timedelta64(1, "us")]),
+    ]
+    kept = [
+        record_of([{"x": v} for v in given], schema_of({"x": hint})).column(0).to_pylist() for hint, given in values
+    ]
+    assert kept == [
+        [2, 3, 2**63 - 1],
+        [1.0, 2.5],
+        [[1, None], []],
+        [{"name": "hill", "height": None}],
+        [timedelta(microseconds=1)],
+    ]
+
+
+class Partial(TypedDict, total=False):
+    left: int
+    needed: Required[int]
+    either: Required[int | None]
+    noted: Annotated[int, ["a list"]]
+
+
+class Mostly(TypedDict):
+    needed: int
+    left: NotRequired[int]
+
+
+def test_fields_that_may_be_left_out_are_nullable() -> None:
+    assert [(f.name, f.nullable) for f in schema_of(Mostly)] == [("needed", False), ("left", True)]
+    assert [f.name for f in schema_of(Partial) if not f.nullable] == ["needed"]
+    strict = pa.schema([pa.field("l", pa.list_(pa.field("item", pa.large_string(), False)))])
+    assert not schema_of(strict).field("l").type.value_field.nullable
+
+
+@pytest.mark.parametrize("name", ["__bucket", "", 1])
+def test_a_column_has_a_name_that_is_not_ours(name: Any) -> None:
+    for wrong in (lambda: infer_schema([{name: 1}]), lambda: schema_of({name: int})):
+        with pytest.raises(Misuse, match=f"column {name!r}: give a name of letters, not beginning with '__'"):
+            wrong()
+
+
 @pytest.mark.parametrize("wrong", [int, 5, "Sale", {}, {"x": object}, {"x": int | str}])
 def test_what_is_no_schema_is_refused(wrong: Any) -> None:
     with pytest.raises(Misuse):
@@ -149,6 +221,6 @@ def test_schemas_of_rows_without_one() -> None:
     rows = [{"a": 1, "at": datetime(2024, 1, 1)}, {"a": None, "b": "x", "at": None}]
     assert infer_schema(rows).types == [pa.int64(), TIMESTAMP, pa.string()]
     assert infer_schema([Point(1, 2)]) == schema_of(Point)
-    for wrong in ([], [{"a": None}], [{"a": 1}, {"a": "x"}], [(1, 2)]):
+    for wrong in ([], [{"a": None}], [{"a": 1}, {"a": "x"}], [(1, 2)], [{"a": 2**64}], [{"a": "\ud800"}]):
         with pytest.raises(Misuse):
             infer_schema(wrong)
