@@ -188,11 +188,11 @@ class Apply:
         context = self._context
         context._entry = entry
         self.operator.__dict__["_cells"] = entry.cells
-        entry.keeper.undo.clear()
-        entry.keeper.now_ms = context._now_ms
+        entry.keeper.begin(context._now_ms)
         marks = [(emitted, len(emitted[0])) for emitted in context._emitted.values()]
         try:
             work()
+            entry.keeper.check()
         except Exception as error:  # user code may raise anything
             entry.keeper.roll_back()
             for (rows, buckets), length in marks:

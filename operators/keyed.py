@@ -115,7 +115,7 @@ class KeyedEntries:
 
     def _settle(self, entry: Entry) -> None:
         keeper = entry.keeper
-        keeper.undo.clear()
+        keeper.forget()
         if keeper.changed:
             keeper.changed = False
             self._dirty[entry.identity] = entry.bucket

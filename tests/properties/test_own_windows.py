@@ -61,7 +61,7 @@ def test_the_guides_aggregate_works_in_every_window(
     source = flow.source(
         "src", seep.MemorySource(content, per_epoch=per_epoch, schema=schema), time="at", lateness="1m"
     )
-    aggregates = {"range": own_range()("value"), "most": maximum("value"), "least": minimum("value")}
+    aggregates: Any = {"range": own_range()("value"), "most": maximum("value"), "least": minimum("value")}
     source.key_by("key").window(kind["window"], emit=kind.get("emit", "close"), **aggregates).collect("out")
     for row in seep.run(flow, on="inline")["out"].to_pylist():
         assert row["range"] == (None if row["most"] is None else row["most"] - row["least"])
