@@ -104,7 +104,8 @@ class Context:
         buckets.append(self._current.bucket)
 
     def set_timer(self, at: datetime, event_time: bool = True) -> None:
-        """Call `on_timer(at)` for this key when the watermark (or the epoch's time) reaches `at`."""
+        """Call `on_timer(at)` for this key when the watermark (or the epoch's time) reaches `at`: if it has already, at
+        the end of this epoch."""
         entry, timer = self._current, (microseconds_of(at), event_time)
         if timer not in entry.timers:
             entry.timers.add(timer)
