@@ -28,6 +28,8 @@ class Accumulator:
     apart: ClassVar[str] = ""
     """Why senders must not fold rows apart, as the rest of a sentence; empty when they may: then parts, merged in
     order, always give what one fold of all rows gives."""
+    ordered: ClassVar[str] = ""
+    """Why parts must be merged in the order of arrival, as the rest of a sentence; empty when any order will do."""
     mergeable: bool = True
     """Is there a `merge`? It may round otherwise than one fold of all rows."""
     bulky: ClassVar[bool] = False
