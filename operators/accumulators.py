@@ -260,7 +260,8 @@ class FloatExtreme(Extreme):
         merges.merge_float_extremes(slots, parts["seen"], parts["best"], self.greatest, best, seen)
 
     def result(self, slots: Slots) -> pa.Array:
-        return pa.array(self.columns["best"][slots], mask=self.missing(slots)).cast(self.output)
+        # -0.0 becomes 0.0: they are equal, and which one came first must not show.
+        return pa.array(self.columns["best"][slots] + 0.0, mask=self.missing(slots)).cast(self.output)
 
 
 class IntegerExtreme(Extreme):
