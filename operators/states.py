@@ -64,7 +64,11 @@ class Declared(ABC, Generic[C]):
 
 
 class ValueState(Declared[Value[T]], Generic[T]):
-    """One value for each key: ``total = seep.ValueState(int, default=0)``, then ``self.total.value += 1``."""
+    """One value for each key: ``total = seep.ValueState(int, default=0)``, then ``self.total.value += 1``.
+
+    A list, dict or set may be changed in place; its time to live counts from when it was set. Each call that reads it
+    costs a copy, so what grows large belongs into a ListState, MapState or SetState.
+    """
 
     def __init__(self, kind: type[T], default: T | None = None, ttl: str | timedelta | None = None) -> None:
         super().__init__(ttl)

@@ -65,6 +65,28 @@ def _add(digits: Any, tops: Any, slot: Any, low: Any, high: Any, place: Any, neg
 
 
 @compiled
+def _add_word(digits: Any, tops: Any, slot: Any, number: Any, place: Any, negative: Any) -> None:
+    """The same for one of at most 64 bits, which three digits hold."""
+    first, shift = place >> 5, np.uint64(place & 31)
+    lower = number << shift
+    upper = np.int64((number >> np.uint64(32)) >> (np.uint64(32) - shift))
+    middle = np.int64(lower >> np.uint64(32))
+    last = 2 if upper else (1 if middle else 0)
+    if first + last > tops[slot]:
+        if number == np.uint64(0):
+            return
+        _raise(digits, tops, slot, first + last)
+    at = first - tops[slot] + digits.shape[1] - 1
+    sign = np.int64(-1) if negative else np.int64(1)
+    if at >= 0:
+        digits[slot, at] += sign * np.int64(lower & _LOW)
+    if at >= -1 and middle:
+        digits[slot, at + 1] += sign * middle
+    if at >= -2 and upper:
+        digits[slot, at + 2] += sign * upper
+
+
+@compiled
 def _parts(word: Any) -> Any:
     """Of a float's bits: the whole number, the place of its last bit, and its sign. -1: it is not finite."""
     exponent, fraction = (word >> np.uint64(52)) & _SPECIAL, word & _FRACTION
@@ -88,7 +110,7 @@ def add_floats(
             if place < 0:
                 special[slot] += load_float(values + 8 * row)
             else:
-                _add(digits, tops, slot, number, np.uint64(0), place, negative)
+                _add_word(digits, tops, slot, number, place, negative)
             seen[slot] += 1
 
 

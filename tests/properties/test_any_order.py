@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -29,7 +30,7 @@ near = st.one_of(
 within_97_bits = st.one_of(st.floats(1e-6, 1e6), st.floats(-1e6, -1e-6), st.sampled_from([0.1, -0.1, 2.0**40, 0.0]))
 
 
-def folded(spec: Spec, values: list[float | None]) -> Accumulator:
+def folded(spec: Spec, values: Sequence[float | None]) -> Accumulator:
     accumulator = spec.in_any_order().accumulator(pa.schema({"x": pa.float64()}))
     accumulator.grow(4)
     accumulator.clear(np.arange(4))
