@@ -28,6 +28,8 @@ class Accumulator:
     apart: ClassVar[str] = ""
     """Why senders must not fold rows apart, as the rest of a sentence; empty when they may: then parts, merged in
     order, always give what one fold of all rows gives."""
+    ordered: ClassVar[str] = ""
+    """Why parts must be merged in the order of arrival, as the rest of a sentence; empty when any order will do."""
     mergeable: bool = True
     """Is there a `merge`? It may round otherwise than one fold of all rows."""
     bulky: ClassVar[bool] = False
@@ -258,7 +260,8 @@ class FloatExtreme(Extreme):
         merges.merge_float_extremes(slots, parts["seen"], parts["best"], self.greatest, best, seen)
 
     def result(self, slots: Slots) -> pa.Array:
-        return pa.array(self.columns["best"][slots], mask=self.missing(slots)).cast(self.output)
+        # -0.0 becomes 0.0: they are equal, and which one came first must not show.
+        return pa.array(self.columns["best"][slots] + 0.0, mask=self.missing(slots)).cast(self.output)
 
 
 class IntegerExtreme(Extreme):

@@ -7,7 +7,7 @@ checked when a value is given out, so an overflow stops the flow instead of wrap
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 import pyarrow as pa
@@ -29,6 +29,7 @@ from operators.accumulators import (
 from operators.collected import Distinct, Quantile
 from operators.listed import Rows, Top
 from operators.ordered import Edge
+from operators.reproducible import AnyOrderMean, AnyOrderTotal, AnyOrderVariance
 from operators.sketches import DistinctSketch, QuantileSketch
 from operators.spread import ExactVariance, FloatVariance
 from operators.stateless import evaluated
@@ -53,6 +54,13 @@ class Spec:
     """Of `top`: how many rows, ..."""
     by: tuple[str | pl.Expr, ...] = ()
     descending: bool = True
+    any_order: bool = False
+    """Of floats: must the result be the same in whatever order parts are merged?"""
+
+    def in_any_order(self) -> Spec:
+        """The same where parts are merged in an order that depends on the cut into epochs. A user's own aggregate does
+        as its `merge` does."""
+        return replace(self, any_order=True) if type(self) is Spec else self
 
     def __post_init__(self) -> None:
         if not isinstance(self.column, str | pl.Expr | None):
@@ -139,7 +147,8 @@ class Spec:
 def _sum(kind: pa.DataType, spec: Spec) -> Accumulator | None:
     mean = spec.aggregate == "mean"
     if pa.types.is_floating(kind):
-        return FloatMean(kind, pa.float64()) if mean else FloatTotal(kind, pa.float64())
+        total, average = (AnyOrderTotal, AnyOrderMean) if spec.any_order else (FloatTotal, FloatMean)
+        return average(kind, pa.float64()) if mean else total(kind, pa.float64())
     if pa.types.is_integer(kind):
         wide = pa.decimal128(38, 0) if spec.wide else pa.int64()
         return ExactMean(kind, pa.float64()) if mean else ExactTotal(kind, wide)
@@ -168,10 +177,11 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
-def _variance(kind: pa.DataType, _spec: Spec) -> Accumulator | None:
+def _variance(kind: pa.DataType, spec: Spec) -> Accumulator | None:
     if pa.types.is_integer(kind):
         return ExactVariance(kind, pa.float64())
-    return FloatVariance(kind, pa.float64()) if _is_number(kind) else None
+    floats = AnyOrderVariance if spec.any_order else FloatVariance
+    return floats(kind, pa.float64()) if _is_number(kind) else None
 
 
 def _quantile(kind: pa.DataType, spec: Spec) -> Accumulator | None:

@@ -1,9 +1,9 @@
 """A user's operator: code that runs per key, with managed state, timers and ticks.
 
 Nothing is called per partition, so parallelism never shows. One epoch goes: forget what has expired, take in what is
-broadcast, rows in canonical order, due timers, ticks, `on_epoch` for every key that rows or timers touched, timers that
-these have made due. A call that raises leaves its key, its timers and the output as they were before it, and becomes a
-dead letter.
+broadcast, rows in canonical order, due timers by time, ticks, `on_epoch` for every key that rows or timers touched,
+timers that these have made due. A call that raises leaves its key, its timers and the output as they were before it,
+and becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from operators.tally import Tally
 from seep.errors import Misuse
 from seep.model.arrow import REPLICATED, ArrowBatch, ArrowState
 from seep.model.epoch import Moment
-from seep.model.ids import FOREVER
+from seep.model.ids import BEGINNING, FOREVER
 from seep.model.keyform import encode
 from seep.model.schema import physical
 
-MAX_ROUNDS = 10_000
-"""Timers that set due timers, in one epoch: beyond this it is a loop."""
+MAX_REPEATS = 10_000
+"""Timers of a key that fire in one epoch without getting any later: beyond this it is a loop."""
 
 
 class Operator:
@@ -57,7 +57,12 @@ class Operator:
         """A row has come."""
 
     def on_timer(self, at: datetime, ctx: Context) -> None:
-        """A timer of this key is due."""
+        """A timer of this key is due; a key's timers fire in the order of time, also those that timers set.
+
+        At the end of input the watermark first gets to where the rows got, then `ctx.watermark` is the end of time:
+        what is still set fires, and what that sets for later does not. Timers by the epoch's time that are not due by
+        then never fire.
+        """
 
     def on_tick(self, ctx: Context) -> None:
         """``apply(..., every="1s")``: once for each key with state."""
@@ -163,27 +168,37 @@ class Apply:
             yield self._entries.of(identity, bucket, lambda at=index: tuple(c[at].as_py() for c in columns))  # type: ignore[misc]
 
     def _fire(self, moment: Moment) -> None:
-        """Due timers, by (bucket, time, key bytes); those they set come in the next round of the same epoch."""
-        rounds = 0
+        """Due timers; those that they set take their place among them, so a key's timers fire in the order of time,
+        however many epochs the input was cut into.
+
+        At the end of input everything is due, and a timer that always sets the next one would never end. So the time up
+        to which the rows got passes first, as it would have in more epochs; then what is still set fires.
+        """
+        if moment.watermark >= FOREVER:
+            self._fire_until(moment.reached, moment.now_ms * 1000, last=False)
+        self._fire_until(moment.watermark, moment.now_ms * 1000, last=moment.watermark >= FOREVER)
+
+    def _fire_until(self, watermark_us: int, now_us: int, last: bool) -> None:
+        """``last``: a timer set for later than the one that sets it is forgotten."""
+        context, entries = self._context, self._entries
+        context._watermark_us = watermark_us
+        repeats: dict[tuple[bytes, bool], tuple[int, int]] = {}
         while True:
-            due = self._entries.due(self._context._new_timers, moment.watermark, moment.now_ms * 1000)
-            self._context._new_timers = []
-            if not due:
+            entries.await_timers(context._new_timers)
+            context._new_timers = []
+            due = entries.next_due(watermark_us, now_us)
+            if due is None:
                 return
-            # At the end of input everything is due: a timer that always sets the next one would never end.
-            wanted = self._has_timers and not (rounds and moment.watermark >= FOREVER)
-            for entry, timer in due:
-                if timer not in entry.timers:
-                    continue  # cancelled by a timer before it
-                entry.timers.discard(timer)
-                entry.keeper.changed = True
-                self._entries.touch(entry)
-                at = moment_of(timer[0])
-                if wanted and at is not None:
-                    self._call(entry, lambda at=at: self.operator.on_timer(at, self._context), {"on_timer": str(at)})  # type: ignore[misc]
-            rounds += 1
-            if rounds > MAX_ROUNDS:
+            entry, (time_us, by_event) = due
+            at = moment_of(time_us)
+            if self._has_timers and at is not None:
+                self._call(entry, lambda at=at: self.operator.on_timer(at, context), {"on_timer": str(at)})  # type: ignore[misc]
+            if last and by_event:
+                entry.timers.difference_update([t for t, _ in context._new_timers if t[1] and t[0] > time_us])
+            latest, count = repeats.get((entry.identity, by_event), (BEGINNING, 0))
+            if count >= MAX_REPEATS:
                 raise Misuse(f"{self.name}: on_timer sets timers that are already due, without end")
+            repeats[entry.identity, by_event] = (max(latest, time_us), count + 1 if time_us <= latest else 0)
 
     def _call(self, entry: Entry, work: Callable[[], None], occasion: dict[str, Any]) -> None:
         error = self._try(entry, work)
@@ -196,11 +211,11 @@ class Apply:
         context = self._context
         context._entry = entry
         self.operator.__dict__["_cells"] = entry.cells
-        entry.keeper.undo.clear()
-        entry.keeper.now_ms = context._now_ms
+        entry.keeper.begin(context._now_ms)
         marks = [(emitted, len(emitted[0])) for emitted in context._emitted.values()]
         try:
             work()
+            entry.keeper.check()
         except Exception as error:  # user code may raise anything
             entry.keeper.roll_back()
             for (rows, buckets), length in marks:

@@ -2,21 +2,22 @@
 
 Every change of a cell leaves an undo note, so a function that raises half-way leaves its key as it was; copying the
 state before each row would cost its size. Only values that can be saved get in (`operators.packing`), so the row
-that brings another is the one that fails, not a later checkpoint. Replace values, do not change them in place: a
-change that no cell saw is neither saved nor undone.
+that brings another is the one that fails, not a later checkpoint.
+
+A value that can change in place (a list, dict or set) is copied when it comes in, and *lent* when it is read: the key
+counts as changed from then on, and the undo note is a copy. So such a change is saved and undone like any other; the
+price is a copy at the first look of each call, so large ones belong into a state of their own.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, MutableSequence, MutableSet
-from typing import Any, Generic, TypeVar, overload
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
-from operators.packing import plain
+from operators.packing import changeable, copied, plain
 
 T = TypeVar("T")
-K = TypeVar("K")
-V = TypeVar("V")
 
 NEVER = 2**62
 """The expiry (ms) of what does not expire."""
@@ -25,12 +26,37 @@ NEVER = 2**62
 class Keeper:
     """What the cells of one key share: undo notes, the time, whether anything changed."""
 
-    __slots__ = ("changed", "now_ms", "undo")
+    __slots__ = ("_lent", "changed", "now_ms", "undo")
 
     def __init__(self) -> None:
         self.undo: list[Callable[[], Any]] = []
         self.changed = False
         self.now_ms = 0
+        self._lent: dict[int, Any] = {}
+        """By identity: what the current call may have changed in place."""
+
+    def begin(self, now_ms: int) -> None:
+        """A call begins."""
+        self.forget()
+        self.now_ms = now_ms
+
+    def forget(self) -> None:
+        """Nothing of what was done is undone any more."""
+        self.undo.clear()
+        self._lent.clear()
+
+    def lend(self, value: T, put_back: Callable[[T], Any]) -> T:
+        """Hand out a value that a cell holds; ``put_back`` puts a copy in its place."""
+        if changeable(value) and id(value) not in self._lent:
+            before = copied(value)
+            self._lent[id(value)] = value
+            self.note(lambda: put_back(before))
+        return value
+
+    def check(self) -> None:
+        """A call ends: can what it was lent still be saved?"""
+        for value in self._lent.values():
+            plain(value)
 
     def note(self, undo: Callable[[], Any]) -> None:
         self.undo.append(undo)
@@ -52,6 +78,10 @@ class Cell(ABC):
 
     def _expiry(self) -> int:
         return self._keeper.now_ms + self._ttl_ms if self._ttl_ms < NEVER else NEVER
+
+    @abstractmethod
+    def look(self) -> Any:
+        """What it holds as plain data, for those who only look."""
 
     @abstractmethod
     def dump(self) -> list[Any]:
@@ -88,11 +118,17 @@ class Value(Cell, Generic[T]):
 
     @property
     def value(self) -> T:
-        return self._default if self._held is None else self._held[0]
+        if self._held is None:
+            return self._default
+        held, expiry = self._held
+        return self._keeper.lend(held, lambda before: setattr(self, "_held", (before, expiry)))
 
     @value.setter
     def value(self, value: T) -> None:
-        self._hold((plain(value), self._expiry()))
+        self._hold((copied(value), self._expiry()))
+
+    def look(self) -> Any:
+        return self._default if self._held is None else self._held[0]
 
     def clear(self) -> None:
         self._hold(None)
@@ -116,165 +152,3 @@ class Counter(Value[int]):
 
     def add(self, number: int = 1) -> None:
         self.value = self.value + number
-
-
-class Items(Cell, MutableSequence[T]):
-    """Like a list; each element expires on its own."""
-
-    __slots__ = ("_items",)
-
-    def __init__(self, keeper: Keeper, ttl_ms: int) -> None:
-        super().__init__(keeper, ttl_ms)
-        self._items: list[tuple[T, int]] = []
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    @overload
-    def __getitem__(self, at: int) -> T: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[T]: ...
-    def __getitem__(self, at: int | slice) -> T | list[T]:
-        if isinstance(at, slice):
-            return [value for value, _ in self._items[at]]
-        return self._items[at][0]
-
-    def __iter__(self) -> Iterator[T]:
-        return (value for value, _ in self._items)
-
-    def __setitem__(self, at: Any, value: Any) -> None:
-        if isinstance(at, slice):
-            self._copy_first()
-            self._items[at] = [(plain(one), self._expiry()) for one in value]
-            return
-        before = self._items[at]
-        self._items[at] = (plain(value), self._expiry())
-        self._keeper.note(lambda: self._items.__setitem__(at, before))
-
-    def __delitem__(self, at: Any) -> None:
-        self._copy_first()
-        del self._items[at]
-
-    def insert(self, index: int, value: T) -> None:
-        if index >= len(self._items):
-            self._items.append((plain(value), self._expiry()))
-            self._keeper.note(self._items.pop)
-            return
-        self._copy_first()
-        self._items.insert(index, (plain(value), self._expiry()))
-
-    def clear(self) -> None:
-        self._copy_first()
-        self._items.clear()
-
-    def __eq__(self, other: object) -> bool:
-        return list(self) == (list(other) if isinstance(other, Items) else other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return repr(list(self))
-
-    def _copy_first(self) -> None:
-        """Before changes that move elements: the undo is a copy. Appending, the usual change, needs none."""
-        before = list(self._items)
-        self._keeper.note(lambda: self._items.__setitem__(slice(None), before))
-
-    def dump(self) -> list[Any]:
-        return self._items
-
-    def restore(self, saved: list[Any]) -> None:
-        self._items = [(value, expiry) for value, expiry in saved]
-
-
-class Mapping(Cell, MutableMapping[K, V]):
-    """Like a dict; each entry expires on its own."""
-
-    __slots__ = ("_entries", "_next")
-
-    def __init__(self, keeper: Keeper, ttl_ms: int) -> None:
-        super().__init__(keeper, ttl_ms)
-        self._entries: dict[K, tuple[V, int, int]] = {}
-        """Key -> (value, expiry, when it was inserted)."""
-        self._next = 0
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __iter__(self) -> Iterator[K]:
-        return iter(self._entries)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._entries
-
-    def __getitem__(self, key: K) -> V:
-        return self._entries[key][0]
-
-    def __setitem__(self, key: K, value: V) -> None:
-        before = self._entries.get(key)
-        number = self._next if before is None else before[2]
-        self._entries[plain(key)] = (plain(value), self._expiry(), number)
-        if before is None:
-            self._next += 1
-            self._keeper.note(lambda: self._entries.pop(key))
-        else:
-            self._keeper.note(lambda: self._entries.__setitem__(key, before))
-
-    def __delitem__(self, key: K) -> None:
-        before = self._entries.pop(key)
-        self._keeper.note(lambda: self._put_back(key, before))
-
-    def _put_back(self, key: K, before: tuple[V, int, int]) -> None:
-        # An operator may iterate, so the order of entries is part of the state.
-        self._entries[key] = before
-        self._entries = dict(sorted(self._entries.items(), key=lambda entry: entry[1][2]))
-
-    def __repr__(self) -> str:
-        return repr({key: entry[0] for key, entry in self._entries.items()})
-
-    def dump(self) -> list[Any]:
-        return [(key, value, expiry) for key, (value, expiry, _) in self._entries.items()]
-
-    def restore(self, saved: list[Any]) -> None:
-        self._entries = {key: (value, expiry, at) for at, (key, value, expiry) in enumerate(saved)}
-        self._next = len(saved)
-
-
-class Members(Cell, MutableSet[T]):
-    """Like a set that remembers the order of first insertion; each member expires on its own."""
-
-    __slots__ = ("_map",)
-
-    def __init__(self, keeper: Keeper, ttl_ms: int) -> None:
-        super().__init__(keeper, ttl_ms)
-        self._map: Mapping[T, None] = Mapping(keeper, ttl_ms)
-
-    @classmethod
-    def _from_iterable(cls, it: Iterable[Any]) -> set[Any]:
-        # What `a & b` gives is a plain set: it belongs to no key.
-        return set(it)
-
-    def __len__(self) -> int:
-        return len(self._map)
-
-    def __iter__(self) -> Iterator[T]:
-        return iter(self._map)
-
-    def __contains__(self, value: object) -> bool:
-        return value in self._map
-
-    def add(self, value: T) -> None:
-        self._map[value] = None
-
-    def discard(self, value: T) -> None:
-        if value in self._map:
-            del self._map[value]
-
-    def __repr__(self) -> str:
-        return repr(set(self))
-
-    def dump(self) -> list[Any]:
-        return [(value, expiry) for value, _, expiry in self._map.dump()]
-
-    def restore(self, saved: list[Any]) -> None:
-        self._map.restore([(value, None, expiry) for value, expiry in saved])

@@ -71,6 +71,20 @@ def why_not(schema: pa.Schema, aggregates: Mapping[str, Spec]) -> str:
     return ""
 
 
+def why_not_halved(schema: pa.Schema, aggregates: Mapping[str, Spec]) -> str:
+    """Why the rows of a key must not be divided between two places, though these aggregates can be folded apart.
+
+    >>> from operators.aggregates import first
+    >>> why_not_halved(pa.schema({"x": pa.int64()}), {"opened": first("x")}).partition(",")[0]
+    "opened = first('x') goes by arrival where times are equal"
+    """
+    for name, spec in aggregates.items():
+        ordered = spec.accumulator(schema).ordered
+        if ordered:
+            return f"{name} = {spec} {ordered}"
+    return ""
+
+
 def worth_folding(record: pa.RecordBatch, keys: Sequence[str]) -> bool:
     """Does a key come at least twice on average, as far as the first rows tell, or one alone so often that it would
     swamp the partition it goes to?

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from operators.cells import Cell, Items, Mapping, Members, Value
+from operators.cells import Cell
 from operators.states import CounterState, Declared, ListState, MapState, SetState, ValueState
 from seep.errors import Misuse
 from seep.model.schema import type_of
@@ -27,7 +27,7 @@ def state_column(declared: Declared[Any], cells: Sequence[Cell]) -> pa.Array:
     >>> state_column(state, [cell]).to_pylist()
     [[3]]
     """
-    values = [_held(cell) for cell in cells]
+    values = [cell.look() for cell in cells]
     try:
         return pa.array(values, _type(declared))
     except (Misuse, pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -58,15 +58,3 @@ def _type(declared: Declared[Any]) -> pa.DataType:
             return pa.map_(type_of(declared.key)[0], type_of(declared.value)[0])
         case _:
             raise Misuse(f"no column type for {declared!r}")
-
-
-def _held(cell: Cell) -> Any:
-    match cell:
-        case Value():
-            return cell.value
-        case Mapping():
-            return list(cell.items())
-        case Items() | Members():
-            return list(cell)
-        case _:
-            return cell.dump()

@@ -6,11 +6,14 @@ Everything here is a function of the input and its epoch, so that a replay gives
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy, deepcopy
+from dataclasses import is_dataclass
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
 from operators.cells import NEVER, Cell, Keeper
+from operators.packing import SIMPLE
 from seep.model.ids import BEGINNING, FOREVER
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -97,11 +100,12 @@ class Context:
         if to not in self._emitted:
             raise KeyError(f"no output {to!r}; declared are {', '.join(self._emitted)}")
         rows, buckets = self._emitted[to]
-        rows.append(row)
+        rows.append(as_of_now(row))
         buckets.append(self._current.bucket)
 
     def set_timer(self, at: datetime, event_time: bool = True) -> None:
-        """Call `on_timer(at)` for this key when the watermark (or the epoch's time) reaches `at`."""
+        """Call `on_timer(at)` for this key when the watermark (or the epoch's time) reaches `at`: if it has already, at
+        the end of this epoch."""
         entry, timer = self._current, (microseconds_of(at), event_time)
         if timer not in entry.timers:
             entry.timers.add(timer)
@@ -119,6 +123,25 @@ class Context:
         if self._entry is None:
             raise RuntimeError("the context belongs to a key: use it only inside on_row, on_timer, on_tick, on_epoch")
         return self._entry
+
+
+def as_of_now(row: Any) -> Any:
+    """The row as it is now: it becomes columns at the end of the epoch, and what it holds may change until then.
+
+    >>> held = [1]
+    >>> row = as_of_now({"all": held})
+    >>> held.append(2)
+    >>> row
+    {'all': [1]}
+    """
+    if type(row) is dict:
+        return {name: value if type(value) in SIMPLE else deepcopy(value) for name, value in row.items()}
+    if isinstance(row, tuple | list):
+        return row if type(row) is not list and SIMPLE.issuperset(map(type, row)) else deepcopy(row)
+    if is_dataclass(row):
+        fixed = hasattr(row, "__dict__") and SIMPLE.issuperset(map(type, vars(row).values()))
+        return copy(row) if fixed else deepcopy(row)
+    return row
 
 
 def moment_of(time_us: int) -> datetime | None:

@@ -87,7 +87,7 @@ class Aggregate(_Own):
         """The state with one more value; nulls never come here."""
 
     def merge(self, state: Any, other: Any) -> Any:
-        """The state of both together; ``other`` holds the later rows."""
+        """The state of both together; neither is `zero`, and ``other`` holds the later rows."""
 
     def result(self, state: Any) -> Any:
         """What to give out; null is given out when no value has come. Its annotation is the type of the column."""
@@ -173,24 +173,37 @@ class Own(_Runs):
 
     def add(self, slots: Slots, array: pa.Array) -> None:
         slots, values = present(slots, array)
-        self._run(lambda: self._each(self.own.add, slots, values.to_pylist()))
+
+        def work() -> None:
+            states = self._held(slots)
+            for slot, value in zip(slots.tolist(), values.to_pylist(), strict=True):
+                states[slot] = self.own.add(states[slot] if slot in states else self.own.zero(), value)
+            self._hold(states)
+
+        self._run(work)
         np.add.at(self.columns["seen"], slots, 1)
 
-    def _each(self, method: Callable[[Any, Any], Any], slots: Slots, values: list[Any]) -> None:
-        new = np.unique(slots[self.columns["seen"][slots] == 0])
-        for slot in new.tolist():
-            self._states[slot] = self.own.zero()
-        # A group's states one after the other, in a plain dict: an array of objects is slow to index.
-        states = {slot: self._states[slot] for slot in np.unique(slots).tolist()}
-        for slot, value in zip(slots.tolist(), values, strict=True):
-            states[slot] = method(states[slot], value)
+    def _held(self, slots: Slots) -> dict[int, Any]:
+        """By slot, where a value has come; in a plain dict: an array of objects is slow to index."""
+        known = np.unique(slots[self.columns["seen"][slots] > 0])
+        return dict(zip(known.tolist(), self._states[known].tolist(), strict=True))
+
+    def _hold(self, states: dict[int, Any]) -> None:
         for slot, state in states.items():
             self._states[slot] = plain(state)  # refused here, not at the next checkpoint
 
     def merge(self, slots: Slots, saved: Mapping[str, pa.Array]) -> None:
         kept = np.flatnonzero((slots >= 0) & (saved["seen"].to_numpy() > 0))
-        states = [unpack(state) for state in saved["state"].take(pa.array(kept)).to_pylist()]
-        self._run(lambda: self._each(self.own.merge, slots[kept], states))
+        parts = [unpack(state) for state in saved["state"].take(pa.array(kept)).to_pylist()]
+
+        def work() -> None:
+            states = self._held(slots[kept])
+            for slot, part in zip(slots[kept].tolist(), parts, strict=True):
+                # A part is the state of at least one value, and so is what it is merged with: `zero` may be None.
+                states[slot] = self.own.merge(states[slot], part) if slot in states else part
+            self._hold(states)
+
+        self._run(work)
         np.add.at(self.columns["seen"], slots[kept], saved["seen"].to_numpy()[kept])
 
     def result(self, slots: Slots) -> pa.Array:

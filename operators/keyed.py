@@ -78,19 +78,28 @@ class KeyedEntries:
         self._entries[identity] = entry
         return entry
 
-    def due(self, new: Iterable[tuple[Timer, Entry]], watermark_us: int, now_us: int) -> list[tuple[Entry, Timer]]:
-        """Take the timers that are due out of the heaps, by (bucket, time, key bytes)."""
+    def await_timers(self, new: Iterable[tuple[Timer, Entry]]) -> None:
         for (at, by_event), entry in new:
             heappush(self._timers[by_event], (at, entry.identity))
-        found: dict[tuple[int, int, bytes, bool], tuple[Entry, Timer]] = {}
-        for by_event, limit in ((True, watermark_us), (False, now_us)):
-            heap = self._timers[by_event]
-            while heap and heap[0][0] <= limit:
-                at, identity = heappop(heap)
-                entry_or_none = self._entries.get(identity)
-                if entry_or_none is not None and (at, by_event) in entry_or_none.timers:
-                    found[entry_or_none.bucket, at, identity, by_event] = (entry_or_none, (at, by_event))
-        return [found[place] for place in sorted(found)]
+
+    def next_due(self, watermark_us: int, now_us: int) -> tuple[Entry, Timer] | None:
+        """Take out the first timer that is due, by (time, key bytes)."""
+        while True:
+            due = [
+                (*self._timers[by_event][0], by_event)
+                for by_event, limit in ((False, now_us), (True, watermark_us))
+                if self._timers[by_event] and self._timers[by_event][0][0] <= limit
+            ]
+            if not due:
+                return None
+            at, identity, by_event = min(due)
+            heappop(self._timers[by_event])
+            entry = self._entries.get(identity)
+            if entry is not None and (at, by_event) in entry.timers:
+                entry.timers.discard((at, by_event))
+                entry.keeper.changed = True
+                self.touch(entry)
+                return entry, (at, by_event)
 
     def before_tick(self) -> list[Entry]:
         """The keys with state that have not had this epoch's tick, by bucket and key bytes; it is theirs now.
@@ -115,7 +124,7 @@ class KeyedEntries:
 
     def _settle(self, entry: Entry) -> None:
         keeper = entry.keeper
-        keeper.undo.clear()
+        keeper.forget()
         if keeper.changed:
             keeper.changed = False
             self._dirty[entry.identity] = entry.bucket

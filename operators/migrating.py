@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from operators.apply import Operator, states_of
-from operators.cells import Cell, Items, Keeper, Members, Value
-from operators.cells import Mapping as Entries
+from operators.cell_collections import Items, Members
+from operators.cell_collections import Mapping as Entries
+from operators.cells import Cell, Keeper, Value
 from operators.packing import pack, unpack
 from seep.errors import Misuse
 

@@ -18,6 +18,7 @@ from seep.model.keyform import column_of
 class Edge(Accumulator):
     """The value with the least time, or with the greatest."""
 
+    ordered: ClassVar[str] = "goes by arrival where times are equal, and two places do not know who was first"
     dtypes: ClassVar[Mapping[str, Any]] = {"seen": np.int64, "time": np.int64, "place": np.int64}
 
     def __init__(self, kind: pa.DataType, last: bool) -> None:

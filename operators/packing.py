@@ -13,8 +13,10 @@ import msgpack
 T = TypeVar("T")
 
 _TUPLE, _SET, _DATETIME, _DATE, _TIME, _DURATION, _DECIMAL, _INTEGER, _FROZENSET = range(1, 10)
-_SIMPLE = frozenset([type(None), bool, int, float, str, bytes, datetime, date, time, timedelta, Decimal])
+SIMPLE = frozenset([type(None), bool, int, float, str, bytes, datetime, date, time, timedelta, Decimal])
+"""What is one value and never changes."""
 _COLLECTIONS = frozenset([list, tuple, set, frozenset])
+_CHANGEABLE = frozenset([list, dict, set])
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -25,7 +27,7 @@ def plain(value: T) -> T:
     >>> plain({"a": (1, 2.5)})
     {'a': (1, 2.5)}
     """
-    if type(value) in _SIMPLE:
+    if type(value) in SIMPLE:
         return value
     held: Any = value
     if type(held) in _COLLECTIONS:
@@ -41,6 +43,38 @@ def plain(value: T) -> T:
             "or a list, tuple, dict or set of them"
         )
     return value
+
+
+def copied(value: T) -> T:
+    """A value that can be saved, apart from the one given: nobody who holds that one can change this one.
+
+    >>> given = {"a": [1]}
+    >>> kept = copied(given)
+    >>> given["a"].append(2)
+    >>> kept
+    {'a': [1]}
+    """
+    held: Any = value
+    kind = type(held)
+    if kind in SIMPLE:
+        return value
+    if kind is dict:
+        return {copied(key): copied(inner) for key, inner in held.items()}  # type: ignore[return-value]
+    if kind is list or kind is tuple:
+        return kind(copied(inner) for inner in held)  # type: ignore[no-any-return]
+    return kind(plain(held))  # type: ignore[no-any-return]  # the members of a set cannot change
+
+
+def changeable(value: Any) -> bool:
+    """Can it be changed in place?
+
+    >>> changeable((1, "a")), changeable((1, ["a"]))
+    (False, True)
+    """
+    kind = type(value)
+    if kind in SIMPLE:
+        return False
+    return any(map(changeable, value)) if kind is tuple else kind in _CHANGEABLE
 
 
 def pack(value: Any) -> bytes:

@@ -1,8 +1,9 @@
 """Sessions by key: rows that follow each other within a gap.
 
 A row covers the time from its own to its own plus the gap; what overlaps is one session, which ends the gap after its
-last row. A row may join two sessions: their aggregates are merged. Lateness is a matter of the session, not of the
-row: late are the rows of a session that, all rows of the epoch taken together, would have ended by the watermark.
+last row. A row may join two sessions: their aggregates are merged, those of floats exactly (`operators.reproducible`),
+since when that happens depends on how epochs are cut. Lateness is a matter of the session, not of the row: late are the
+rows of a session that, all rows of the epoch taken together, would have ended by the watermark.
 Where a distance of the gap still joins (``inclusive``), so does a row at the very end: the watermark must have passed.
 
 In a Table a session is identified by its start and its end, so one that grows is deleted and comes again.
@@ -70,6 +71,7 @@ class SessionWindow(Window):
         if stuck:
             raise Misuse(f"sessions merge, and {stuck} cannot; use an aggregate that can, or another window")
         hidden = {LAST: maximum(time_column)}
+        aggregates = {name: spec.in_any_order() for name, spec in aggregates.items()}
         super().__init__(keys, schema, time_column, names, aggregates, emit, period_us, name, hidden=hidden)
         self._gap = gap_us
         self._reach = gap_us if inclusive else gap_us - 1

@@ -1,7 +1,7 @@
 """The states a user's operator declares: one of each for every key, managed, partitioned and checkpointed by seep.
 
 A declaration is a class attribute; inside `on_row` the same name gives the *cell* of the current key
-(`operators.cells`).
+(`operators.cells`, `operators.cell_collections`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from abc import ABC, abstractmethod
 from datetime import timedelta
 from typing import Any, Generic, TypeVar, overload
 
-from operators.cells import NEVER, Cell, Counter, Items, Keeper, Mapping, Members, Value
+from operators.cell_collections import Items, Mapping, Members
+from operators.cells import NEVER, Cell, Counter, Keeper, Value
+from operators.packing import changeable
 from seep.errors import Misuse
 from seep.model.duration import positive_microseconds
 
@@ -52,7 +54,9 @@ class Declared(ABC, Generic[C]):
         return cells[self.name]
 
     def __set__(self, instance: object, value: object) -> None:
-        raise AttributeError(f"state {self.name!r} cannot be replaced; change its content (such as .value)")
+        # What `self.seen |= {..}` has changed in place comes back here.
+        if value is not self.__get__(instance, type(instance)):
+            raise AttributeError(f"state {self.name!r} cannot be replaced; change its content (such as .value)")
 
     @abstractmethod
     def cell(self, keeper: Keeper) -> C:
@@ -60,11 +64,15 @@ class Declared(ABC, Generic[C]):
 
 
 class ValueState(Declared[Value[T]], Generic[T]):
-    """One value for each key: ``total = seep.ValueState(int, default=0)``, then ``self.total.value += 1``."""
+    """One value for each key: ``total = seep.ValueState(int, default=0)``, then ``self.total.value += 1``.
+
+    A list, dict or set may be changed in place; its time to live counts from when it was set. Each call that reads it
+    costs a copy, so what grows large belongs into a ListState, MapState or SetState.
+    """
 
     def __init__(self, kind: type[T], default: T | None = None, ttl: str | timedelta | None = None) -> None:
         super().__init__(ttl)
-        if isinstance(default, list | dict | set):
+        if changeable(default):
             raise Misuse(f"ValueState: the default {default!r} would be shared; use ListState, MapState or SetState")
         self.kind = kind
         self.default = default

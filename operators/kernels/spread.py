@@ -42,7 +42,7 @@ def merge_float_spreads(
 
 
 @compiled
-def _square(word: Any) -> Any:
+def square_of(word: Any) -> Any:
     """The 128-bit square of a 64-bit number: low word, high word."""
     lower, upper = word & _LOW_HALF, word >> _HALF
     cross = lower * upper
@@ -66,7 +66,7 @@ def square_integers(
             word = load_word(values + 8 * row)
             if not unsigned and word >= _SIGN:
                 word = ~word + np.uint64(1)
-            first, second = _square(word)
+            first, second = square_of(word)
             if back:
                 borrow = np.uint64(1 if low[slot] < first else 0)
                 under = np.int64(1 if middle[slot] < second else 0)

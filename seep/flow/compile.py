@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from operators.combine import why_not_halved
 from operators.step import Step
 from seep.errors import Misuse
 from seep.flow.build import Flow
@@ -48,8 +49,9 @@ def compile_flow(flow: Flow) -> Graph:
         groupings[vertex] = tuple(given.grouping or by(given.keys) for given in inputs[vertex])
         for number, (given, found) in enumerate(zip(inputs[vertex], ways[vertex], strict=True)):
             schema = plan.schemas[number] if plan.schemas else given.schema
-            if given.keys is not None and plan.combine is None:
-                refuse_halved(vertex, given, found, plan.reason)
+            halved = why_not_halved(plan.combine.schema, plan.combine.aggregates) if plan.combine is not None else ""
+            if given.keys is not None and (plan.combine is None or halved):
+                refuse_halved(vertex, given, found, plan.reason or halved)
             for way in found:
                 sender, target, port = names[way.tap.vertex], names[vertex], len(numbers)
                 holds_us = way.tap.vertex.settings.get("holds_us", 0)

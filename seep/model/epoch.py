@@ -18,6 +18,12 @@ class Moment(NamedTuple):
     """Event time (µs) announced with the previous epoch: rows of this epoch are judged by it."""
     watermark: int
     """Event time (µs) announced with this epoch: timers and windows fire by it after the rows."""
+    reached: int = BEGINNING
+    """At the end of input, when the watermark is infinite: where the latest rows would have left it."""
+
+    def announced(self, ended: bool) -> int:
+        """What is said of the watermark: with the end of all input, how far the rows got."""
+        return self.reached if ended else self.watermark
 
 
 UNKNOWN = -1
@@ -34,7 +40,8 @@ class Progress:
     digest: int = 0
     """Of the sender's whole output of this epoch on the edge, before it was cut to the receiver's range."""
     ended: bool = False
-    """No row will ever follow: the channel has announced every later epoch, with an infinite watermark."""
+    """No row will ever follow: the channel has announced every later epoch, with an infinite watermark; the one given
+    says how far the rows got."""
     idle: bool = False
     """Nothing comes, and nobody knows when: its watermark holds nobody back."""
 

@@ -39,6 +39,8 @@ class Taken(NamedTuple):
     the beginning: then it stays where it was."""
     ended: bool
     idle: bool
+    reached: int = BEGINNING
+    """The greatest that the ended ones had got to."""
 
 
 class Channel:
@@ -268,7 +270,7 @@ class Inputs:
     def take(self, epoch: int) -> Taken:
         """The epoch's batches in canonical order, and what was announced with it."""
         batches: list[tuple[int, Batch]] = []
-        now_ms, watermark, ended, idle, active = 0, FOREVER, True, False, False
+        now_ms, watermark, ended, idle, active, reached = 0, FOREVER, True, False, False, BEGINNING
         for channel in self.order:
             sender = channel.sender
             if not sender.first <= epoch <= sender.last:
@@ -285,13 +287,15 @@ class Inputs:
                 continue
             if current.idle:
                 idle = True
-            elif not current.ended:
+            elif current.ended:
+                reached = max(reached, channel.edge.watermark(current.watermark))
+            else:
                 active = True
                 watermark = min(watermark, channel.edge.watermark(current.watermark))
         self.move(epoch)
         if idle and not active:
             return Taken(batches, now_ms, BEGINNING, ended, True)
-        return Taken(batches, now_ms, watermark, ended, False)
+        return Taken(batches, now_ms, watermark, ended, False, reached)
 
     def move(self, epoch: int) -> None:
         """Everything up to this epoch is taken."""

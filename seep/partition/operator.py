@@ -132,10 +132,12 @@ class OperatorPartition:
             self.epoch = newest.epoch
             self.moment = Moment(newest.epoch, newest.now_ms, newest.watermark, newest.watermark)
             self.ended, self.idle = newest.ended, newest.idle
-            for name, count in newest.counts.items():
-                if newest.partition == self.entry.partition:
-                    self.counts[name] = count
-        base = Progress(self.epoch, self.moment.now_ms, self.moment.watermark, ended=self.ended, idle=self.idle)
+            if newest.ended:
+                self.moment = self.moment._replace(watermark=FOREVER, reached=newest.watermark)
+            if newest.partition == self.entry.partition:
+                self.counts.update(newest.counts)
+        said = self.moment.announced(self.ended)
+        base = Progress(self.epoch, self.moment.now_ms, said, ended=self.ended, idle=self.idle)
         self.outputs = Outputs(self.desk, self.entry, self.graph.outputs(self.node.name), base)
         if chains and chains[0][0].partition == self.entry.partition:
             self._restore_buffers(chains[0])
@@ -235,26 +237,24 @@ class OperatorPartition:
         return FOREVER
 
     def _take(self, epoch: int) -> None:
-        batches, now_ms, watermark, ended, idle = self.inputs.take(epoch)
+        batches, now_ms, watermark, ended, idle, reached = self.inputs.take(epoch)
         before = self.moment
         moment = Moment(epoch, max(before.now_ms, now_ms), before.watermark, max(before.watermark, watermark))
+        moment = moment._replace(reached=max(before.watermark, reached))
         # What every partition gets says nothing about where to split.
         self.load.add(epoch - self.epoch, (batch for port, batch in batches if port not in self.broadcast))
-        for _, batch in batches:
-            self.counts["rows_in"] += batch.weight
+        self.counts["rows_in"] += sum(batch.weight for _, batch in batches)
         self.desk.hand_over()
         try:
             outputs = self.logic.take(moment, batches)
         except SeepError as error:
-            # What the operator holds may be half changed: it takes, serves and saves no more.
-            self.running = False
+            self.running = False  # what the operator holds may be half changed: it takes, serves and saves no more
             self._fail(failure_of(self.entry.partition, error))
             return
         self.moment, self.ended, self.idle = moment, ended, idle
-        for batch in outputs.values():
-            self.counts["rows_out"] += batch.weight
+        self.counts["rows_out"] += sum(batch.weight for batch in outputs.values())
         self.outputs.count(outputs)
-        self.outputs.add(Progress(epoch, moment.now_ms, moment.watermark, ended=ended, idle=idle), outputs)
+        self.outputs.add(Progress(epoch, moment.now_ms, moment.announced(ended), ended=ended, idle=idle), outputs)
         self._move(epoch)
 
     def _move(self, epoch: int) -> None:
@@ -283,7 +283,7 @@ class OperatorPartition:
                 parent,
                 self.epoch,
                 self.moment.now_ms,
-                self.moment.watermark,
+                self.moment.announced(self.ended),
                 self.ended,
                 self.logic.snapshot(full),
                 {name: buffer.unsaved(full) for name, buffer in buffers.items()},

@@ -143,7 +143,7 @@ class SinkPartition:
                 break
             if upcoming == FOREVER or upcoming > bound or upcoming > stop:
                 break
-            batches, now_ms, watermark, ended, _ = inputs.take(upcoming)
+            batches, now_ms, watermark, ended, *_ = inputs.take(upcoming)
             before = self.moment
             self.moment = Moment(
                 upcoming, max(before.now_ms, now_ms), before.watermark, max(before.watermark, watermark)

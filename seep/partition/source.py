@@ -46,7 +46,6 @@ class SourcePartition:
         self.watermark = BEGINNING
         self.cut_wall_ms = 0
         self.reading = False
-        """Since it was started it has cut."""
         self.ended = False
         self.running = False
         self.fenced = False
@@ -257,6 +256,11 @@ class SourcePartition:
             return min(time - self.intake.lateness_us if time > BEGINNING else BEGINNING for time in times)
         return FOREVER if all(known[3] for known in self.splits.values()) else self.watermark
 
+    def _reached(self) -> int:
+        """Where the latest row would have left the watermark, whichever split it came by."""
+        latest: int = max((known[2] for known in self.splits.values()), default=BEGINNING)
+        return latest - self.intake.lateness_us if latest > BEGINNING else BEGINNING
+
     def _active(self, wall_ms: int) -> list[list[Any]]:
         """The splits that are neither ended nor idle."""
         idle_ms = self.intake.idle_ms
@@ -311,7 +315,8 @@ class SourcePartition:
         self.ended = record["ended"]
         self.logged = True
         self.told.announced(epoch, self.splits)
-        progress = Progress(epoch, record["now"], record["watermark"], ended=record["ended"], idle=record["idle"])
+        watermark = self._reached() if self.ended else self.watermark
+        progress = Progress(epoch, record["now"], watermark, ended=self.ended, idle=record["idle"])
         if epoch < self.entry.first:
             for buffer in self.outputs.buffers.values():
                 buffer.trimmed = progress

@@ -120,24 +120,28 @@ def expected(graph: Graph, store: Logs, begun: Begun = NOTHING_YET, upto: int = 
     result: dict[str, dict[int, Any]] = {n.name: {} for n in graph.nodes.values() if n.kind == "sink"}
     for epoch in epochs:
         batches: dict[str, Any] = {}
-        marks: dict[str, tuple[int, int, bool]] = {}
+        marks: dict[str, tuple[int, int, bool, int]] = {}
         for name, node in graph.nodes.items():
             if node.kind == "source":
                 now[name] = max(now[name], walls.get(name, {}).get(epoch, 0))  # one that never cut has none
                 machines[name].epoch = epoch
                 _read(machines[name], cuts[name].get(epoch, {}), now[name], batches)
-                marks[name] = (now[name], *clocks[name].at(epoch))
+                marks[name] = (now[name], *clocks[name].at(epoch), clocks[name].reached())
                 continue
             inputs = graph.inputs(name)
             then = before.get(name, Moment(0, 0, BEGINNING, BEGINNING))
             told = [(e, *marks[e.source]) for e in inputs]
-            said = [(now_ms, e.watermark(mark), still) for e, now_ms, mark, still in told if not e.timeless]
+            timed = [one for one in told if not one[0].timeless]
+            said = [(now_ms, e.watermark(mark), still) for e, now_ms, mark, still, _ in timed]
             idle = any(one[2] for one in said) and all(one[2] or one[1] == FOREVER for one in said)
             watermark = BEGINNING if idle else min(one[1] for one in said if not one[2])
             now_ms = max(then.now_ms, *(one[1] for one in told))
-            moment = Moment(epoch, now_ms, then.watermark, max(then.watermark, watermark))
+            reached = BEGINNING
+            if watermark >= FOREVER:
+                reached = max(then.watermark, *(one[0].watermark(one[4]) for one in timed))
+            moment = Moment(epoch, now_ms, then.watermark, max(then.watermark, watermark), reached)
             rows = [(e.port, batches[e.name]) for e in sorted(inputs, key=lambda e: e.port) if e.name in batches]
-            before[name], marks[name] = moment, (moment.now_ms, moment.watermark, idle)
+            before[name], marks[name] = moment, (moment.now_ms, moment.watermark, idle, reached)
             if node.kind == "sink":
                 record = machines[name].encode(moment, rows)
                 if record is not None:
@@ -204,6 +208,11 @@ class _Clock:
         idle_ms, lateness = self.intake.idle_ms, self.intake.lateness_us
         active = [known[2] for known, now_ms in open_ones if idle_ms is None or now_ms - known[4] < idle_ms]
         return min((t - lateness if t > BEGINNING else BEGINNING for t in active), default=BEGINNING), not active
+
+    def reached(self) -> int:
+        """By the latest of all rows so far."""
+        latest = max((known[2] for known, _ in self.known.values()), default=BEGINNING)
+        return latest - self.intake.lateness_us if latest > BEGINNING else BEGINNING
 
 
 def committed(store: SimStore, sink: str) -> dict[int, Any]:

@@ -201,8 +201,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("")
     with pytest.raises(seep.Misuse, match="is no Parquet file"):
         seep.FileSource(tmp_path / "a.parquet")
-    with pytest.raises(seep.Misuse, match=r"a.jsonl': line 2 is no JSON .* give schema="):
-        seep.FileSource(tmp_path / "a.jsonl")
+    assert seep.FileSource(tmp_path / "a.jsonl").schema.names == ["n"], "a line that is none will be a dead letter"
     with pytest.raises(seep.Misuse, match="is empty; give schema="):
         seep.FileSource(tmp_path / "a.csv")
     rows = seep.FileSource(tmp_path / "a.csv", schema={"n": int}).read(0, None, None, 10, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -196,6 +197,8 @@ def test_windows_behind_two_choices_are_exact() -> None:
     ("verb", "why"),
     [
         (lambda s: s.aggregate(m=seep.total(pl.col("x") * 1.5)).collect("out"), "adds floats"),
+        (lambda s: s.aggregate(f=seep.first("x"), n=seep.count()).collect("out"), "f = first.'x'. goes by arrival"),
+        (lambda s: s.aggregate(l=seep.last("x")).collect("out"), "l = last.'x'. goes by arrival"),
         (lambda s: s.table().collect("out"), "needs all rows of a key"),
         (lambda s: s.apply(Doubled, out=pa.schema({"x": pa.int64()})).collect("out"), "needs all rows of a key"),
     ],
@@ -204,6 +207,15 @@ def test_verbs_that_do_not_merge_are_refused_behind_two_choices(verb: Any, why: 
     flow, rows = flow_of()
     verb(rows.key_by("k").two_choices())
     with pytest.raises(Misuse, match=why):
+        compile_flow(flow)
+
+
+def test_the_first_of_a_window_is_refused_behind_two_choices() -> None:
+    flow = seep.Flow("first")
+    rows = [{"k": "a", "v": v, "at": datetime(2024, 1, 1, tzinfo=UTC)} for v in (0, 1)]
+    source = flow.source("in", seep.MemorySource(rows), time="at")
+    source.key_by("k").two_choices().window(seep.tumbling("1s"), f=seep.first("v")).collect("out")
+    with pytest.raises(Misuse, match=r"suits aggregates that merge exactly; window: f = first\('v'\) goes by arrival"):
         compile_flow(flow)
 
 
