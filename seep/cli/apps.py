@@ -1,4 +1,4 @@
-"""Verbs on apps, files of Python with a flow in them: run, check, graph, restore.
+"""Verbs on apps, files of Python with a flow in them: run, check, restore (`graph` has a file of its own).
 
 What takes seconds to import (columns, compiled loops) is imported by the verb that needs it.
 """
@@ -90,6 +90,9 @@ def run(
     store: Annotated[
         str | None, typer.Option("--store", metavar="URL", help="a Redis that keeps the state, redis://HOST:PORT/0")
     ] = None,
+    spare: Annotated[
+        int | None, typer.Option("--spare", min=0, help="warm workers beyond those in use; 1 unless given")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Run a flow until its input ends or it is stopped; Ctrl-C stops it.
@@ -97,7 +100,7 @@ def run(
     Example: seep run app.py --workers 3
     """
     options = {"workers": workers, "master": master, "resume": resume, "prometheus": prometheus, "store": store}
-    _run(only(app), on, json, options)
+    _run(only(app), on, json, {**options, "spare": spare})
 
 
 def restore(
@@ -160,44 +163,3 @@ def check(app: App, json: Json = False) -> None:
 def _finding_lines(answer: dict[str, Any]) -> list[str]:
     lines = [f"{answer['flow']}: {f['level']}: {f['message']}" for f in answer["findings"]]
     return lines or [f"{answer['flow']}: ok"]
-
-
-def graph(
-    app: App,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="say what was fused, how rows are sent, what is folded early, and why")
-    ] = False,
-    json: Json = False,
-) -> None:
-    """A flow's physical plan: its nodes and the streams between them, as mermaid.
-
-    Example: seep graph app.py --plan
-    """
-    from seep.flow.compile import compile_flow
-    from seep.flow.explain import explain
-
-    for flow in load(app):
-        made = compile_flow(flow)
-        answer: dict[str, Any] = {
-            "flow": flow.name,
-            "nodes": [{"name": n.name, "kind": n.kind} for n in made.nodes.values()],
-            "edges": [{"name": e.name, "source": e.source, "target": e.target, "port": e.port} for e in made.edges],
-        }
-        if plan:
-            answer["plan"] = explain(made)
-        show([answer], json, _graph_lines)
-
-
-def _graph_lines(answer: dict[str, Any]) -> list[str]:
-    from seep.flow.explain import lines
-
-    # Comments of mermaid: the whole can still be pasted where a picture is wanted.
-    return _mermaid(answer) + [f"%% {line}" for entry in answer.get("plan", ()) for line in lines(entry)]
-
-
-def _mermaid(answer: dict[str, Any]) -> list[str]:
-    number = {node["name"]: index for index, node in enumerate(answer["nodes"])}
-    shapes = {"source": '(["{}"])', "operator": '["{}"]', "sink": '[("{}")]'}
-    lines = ["flowchart LR"]
-    lines += [f"  n{number[n['name']]}{shapes[n['kind']].format(n['name'])}" for n in answer["nodes"]]
-    return lines + [f"  n{number[e['source']]} --> n{number[e['target']]}" for e in answer["edges"]]

@@ -19,11 +19,12 @@ from seep.control.requests import FixEpoch, ReleaseEpoch
 from seep.errors import Misuse, Retry, SeepError, error_of
 from seep.flow.build import Flow
 from seep.flow.check import prepared, runnable
+from seep.model.counts import whole as whole_number
 from seep.protocol.effects import ReadJournal
 from seep.protocol.journal import LIVE, Journal, Replace
 from seep.running.audit import audit_of
 from seep.running.result import Result, collected
-from seep.running.savepoint import Savepoint, source_positions, whole
+from seep.running.savepoint import Savepoint, new_savepoint, source_positions, whole
 from seep.running.state import check_operator, state_table
 from seep.runtime import controllernumbers
 from seep.runtime.api import ApiServer
@@ -55,14 +56,18 @@ def start(
     resume: bool = False,
     prometheus: str | None = None,
     store: str | None = None,
+    spare: int | None = None,
 ) -> Job:
     """Start a flow and give back the handle to it; `restore` names a savepoint to start from.
 
     `store` is the address of a Redis that keeps checkpoints, logs and journal (``redis://127.0.0.1:6379/0``); without
     one the job's directory does. `resume` goes on from the durable store of a job whose processes are gone.
     `prometheus` is the address of a server that scrapes the workers (they are found at ``/targets`` of the job's API);
-    without one the controller does it.
+    without one the controller does it. `spare` is how many warm workers are kept beyond those in use, for whatever
+    grows or dies next; one, unless said otherwise.
     """
+    workers = whole_number("workers", workers, 1)
+    spare = None if spare is None else whole_number("spare", spare)
     graph = runnable(flow)
     path = job_path(flow.name)
     if (path / "api").exists() and _answers(path):
@@ -95,7 +100,7 @@ def start(
             directory.keep_elsewhere(store)
         if saved is not None:
             saved.prepare(ready, directory.store())
-    return Job(flow, directory, backend(directory), workers, prometheus)
+    return Job(flow, directory, backend(directory), workers, prometheus, spare)
 
 
 def _has_journal(path: Path, store: str | None) -> bool:
@@ -154,11 +159,17 @@ class Job:
     """A running flow."""
 
     def __init__(
-        self, flow: Flow, directory: JobDirectory, backend: Backend, workers: int, prometheus: str | None = None
+        self,
+        flow: Flow,
+        directory: JobDirectory,
+        backend: Backend,
+        workers: int,
+        prometheus: str | None = None,
+        spare: int | None = None,
     ) -> None:
         self.name = flow.name
         self.directory = directory
-        self.host = ControllerHost(directory, backend, workers)
+        self.host = ControllerHost(directory, backend, workers, spare)
         reader = PrometheusServer(prometheus, flow.name) if prometheus else Scraper(directory.targets)
         self.watch = Watch(self.host, reader)
         self.exporter = Exporter(self._numbers, controllernumbers.FAMILIES, controllernumbers.HISTOGRAMS)
@@ -217,9 +228,14 @@ class Job:
 
     # --- changing ------------------------------------------------------------------------------------------------
 
-    def scale(self, operator: str, count: int) -> dict[str, Any]:
-        """Run an operator as so many partitions, while it runs; returns when the change is committed."""
-        answer = self._control.scale(operator, count)
+    def scale(self, operator: str, count: int, dry_run: bool = False) -> dict[str, Any]:
+        """Run an operator as so many partitions, while it runs; returns when the change is committed.
+
+        With `dry_run` nothing is changed: the answer says what would be replaced by what.
+        """
+        answer = self._control.scale(operator, count, dry_run)
+        if dry_run:
+            return answer
         self._until(lambda: len(self.journal.live(operator)) == count and self._at_rest(operator), f"scale {operator}")
         return answer
 
@@ -251,9 +267,7 @@ class Job:
 
     def savepoint(self, name: str) -> dict[str, Any]:
         """Keep the whole flow's state at one epoch under a name; the flow runs on."""
-        path = self.directory.path / "savepoints" / name
-        if "/" in name or name.startswith("."):
-            raise Misuse(f"{name!r} is no name for a savepoint; give some letters")
+        path = new_savepoint(self.directory.path, name)
         began = time.monotonic()
         with self._fixed() as fixed:
             highest = max(s.epoch for s in self.host.view.statuses.values()) + HEADROOM_EPOCHS

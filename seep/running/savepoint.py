@@ -54,8 +54,7 @@ class Savepoint:
     ) -> Savepoint:
         """`sources`: by source: where its splits stood (`source_positions`)."""
         files = Files(sync=True)
-        if path.exists():
-            raise Misuse(f"savepoint {path.name!r} exists already; choose another name")
+        _refuse_taken(path)
         for part in (path.parent, path, path / "store"):
             files.make_directory(part)
         files.replace(path / "key", [key])
@@ -205,3 +204,21 @@ def _cut(saved: list[Checkpoint], partition: PartitionId, key_range: KeyRange, a
         False,
         compact(parts),
     )
+
+
+NAME_LETTERS = 100
+
+
+def new_savepoint(job: Path, name: str) -> Path:
+    """Where a savepoint of this job will be; refuses what is no name, and one that is taken."""
+    wrong = not name.strip() or not name.isprintable() or len(name) > NAME_LETTERS
+    if wrong or "/" in name or name.startswith("."):
+        raise Misuse(f"{name!r} is no name for a savepoint; give some letters")
+    path = job / "savepoints" / name
+    _refuse_taken(path)
+    return path
+
+
+def _refuse_taken(path: Path) -> None:
+    if path.exists():
+        raise Misuse(f"savepoint {path.name!r} exists already; choose another name")

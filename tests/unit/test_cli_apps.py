@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -19,6 +20,8 @@ flow = seep.Flow("words")
 words = flow.source("words", seep.MemorySource([{"word": "a"}, {"word": "b"}, {"word": "a"}]))
 words.key_by("word").aggregate(n=seep.count()).named("count").collect("counts")
 """
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -59,6 +62,23 @@ def test_check_and_graph(run: Run) -> None:
     assert out.startswith("flowchart LR\n")
     assert "-->" in out
     assert {n["kind"] for n in json.loads(run("graph", APP, "--json")[1])["nodes"]} == {"source", "operator", "sink"}
+
+
+def test_graph_as_text_and_as_a_picture(run: Run) -> None:
+    assert run("graph", APP, "--format", "text")[1].splitlines() == [
+        "words",
+        "  words (source) -> count",
+        "  count (operator) -> counts",
+        "  counts (sink)",
+    ]
+    code, out, _ = run("graph", APP.replace('"count"', '"a<b"'), "--format", "svg", "--plan")
+    picture = ElementTree.fromstring(out)
+    assert code == 0
+    assert [text.text for text in picture.iter(f"{SVG}text")] == ["words", "a<b", "counts"]
+    assert len([path for path in picture.findall(f"{SVG}path") if path.get("marker-end")]) == 2
+    lefts = [float(box.attrib["x"]) for box in picture.iter(f"{SVG}rect")]
+    assert lefts == sorted(set(lefts))
+    assert run("graph", APP, "--format", "dot") == (2, "", "seep: --format dot: there are text, mermaid, svg\n")
 
 
 def test_graph_says_what_is_folded_and_why(run: Run) -> None:
