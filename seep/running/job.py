@@ -20,9 +20,9 @@ from seep.errors import Misuse, Retry, SeepError, error_of
 from seep.flow.build import Flow
 from seep.flow.check import prepared, runnable
 from seep.model.counts import whole as whole_number
-from seep.protocol.effects import ReadJournal
 from seep.protocol.journal import LIVE, Journal, Replace
 from seep.running.audit import audit_of
+from seep.running.earlier import could_go_on, forget, has_journal
 from seep.running.result import Result, collected
 from seep.running.savepoint import Savepoint, new_savepoint, source_positions, whole
 from seep.running.state import check_operator, state_table
@@ -35,9 +35,8 @@ from seep.runtime.exporter import Exporter
 from seep.runtime.home import job_path
 from seep.runtime.job import JobDirectory
 from seep.runtime.numbers import Snapshot
-from seep.runtime.readers import PrometheusServer, Scraper
+from seep.runtime.readers import PrometheusServer, Scraper, Unreadable
 from seep.runtime.slots import Backend
-from seep.runtime.stores.directory import DirectoryStore
 from seep.runtime.watch import Watch
 from seep.state.checkpoint import Checkpoint
 from seep.state.codec import DamagedError
@@ -76,7 +75,7 @@ def start(
     if store is not None:
         need_redis(store)
     if resume:
-        if not _has_journal(path, store):
+        if not has_journal(path, store):
             raise Misuse(f"flow {flow.name!r} has nothing to resume in {path}; start it without --resume")
         try:
             directory = JobDirectory.resume(path, graph, flow.settings)
@@ -90,9 +89,14 @@ def start(
             saved.check(graph)
         ready = prepared(graph)
         if (path / "key").exists():
+            if could_go_on(path):
+                print(
+                    f"seep: the state of an earlier run is in {path}, and is replaced now; --resume goes on from it",
+                    file=sys.stderr,
+                )
             # Without a controller its workers may still write, until they notice.
             end_workers(JobDirectory(path))
-            _forget(JobDirectory(path))
+            forget(JobDirectory(path))
         for part in ("store", "elsewhere", "sockets", "workers", "api", "token", LETTERS):
             _remove(path / part)
         directory = JobDirectory.create(path, graph, flow.settings, ready)
@@ -101,35 +105,6 @@ def start(
         if saved is not None:
             saved.prepare(ready, directory.store())
     return Job(flow, directory, backend(directory), workers, prometheus, spare)
-
-
-def _has_journal(path: Path, store: str | None) -> bool:
-    """Is there a job to go on with? It is where it was, whatever is given now."""
-    if not (path / "key").exists():
-        return False
-    directory = JobDirectory(path)
-    kept = directory.elsewhere
-    if store is not None and (kept is None or kept["url"] != store):
-        where = "its directory" if kept is None else kept["url"]
-        raise Misuse(f"the job in {path} keeps its state in {where}, not in {store}; resume it without --store")
-    if kept is not None:
-        need_redis(kept["url"])
-    reply = directory.store().perform(ReadJournal(0))
-    return reply is not None and reply.value is not None
-
-
-def _forget(directory: JobDirectory) -> None:
-    """What an earlier job has left in a server; what cannot be reached stays there, and is in nobody's way."""
-    known = directory.elsewhere
-    if known is None:
-        return
-    try:
-        need_redis(known["url"])
-        kept = directory.store()
-        assert not isinstance(kept, DirectoryStore)
-        kept.forget()
-    except SeepError as problem:
-        print(f"seep: what the job before has kept under {known['prefix']} stays there: {problem}", file=sys.stderr)
 
 
 def _savepoint(restore: str | Path, path: Path) -> Savepoint:
@@ -155,6 +130,16 @@ def _backend(on: str, master: str | None) -> Callable[[JobDirectory], Backend]:
     raise Misuse(f"on={on!r}; there are 'inline', 'local', 'spark' and 'ray'")
 
 
+def _server(url: str, flow: str) -> PrometheusServer:
+    """It need not be there yet. But without a policy nobody would ask it, and it would never be told that it is not."""
+    server = PrometheusServer(url, flow)
+    try:
+        server.read(1.0)
+    except Unreadable as problem:
+        print(f"seep: {problem}; nothing is scaled by its numbers until it answers", file=sys.stderr)
+    return server
+
+
 class Job:
     """A running flow."""
 
@@ -170,7 +155,7 @@ class Job:
         self.name = flow.name
         self.directory = directory
         self.host = ControllerHost(directory, backend, workers, spare)
-        reader = PrometheusServer(prometheus, flow.name) if prometheus else Scraper(directory.targets)
+        reader = _server(prometheus, flow.name) if prometheus else Scraper(directory.targets)
         self.watch = Watch(self.host, reader)
         self.exporter = Exporter(self._numbers, controllernumbers.FAMILIES, controllernumbers.HISTOGRAMS)
         self._control = HostControl(flow.name, self.host, self.watch, self.exporter.serve(directory.address))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -50,3 +51,17 @@ def test_positions_counts_and_a_pool(
     monkeypatch.setattr(job.host, "kill", lambda _: "")  # between two workers nobody runs it
     with pytest.raises(Retry, match="nobody runs count/1 at the moment"):
         job.kill("count", 1)
+
+
+@pytest.mark.timeout(60)
+def test_what_was_there_and_what_is_not_there_is_said(
+    begin: Callable[..., Job], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = begin(counting("again", 30_000, tmp_path / "gate"))
+    advance(job, 1)
+    job.close()
+    assert capsys.readouterr().err == ""
+    begin(counting("again", 30_000, tmp_path / "gate"), prometheus="http://127.0.0.1:9")
+    replaced, unread = capsys.readouterr().err.splitlines()
+    assert re.fullmatch("seep: the state of an earlier run is in .*again, and is replaced now; --resume .*", replaced)
+    assert re.fullmatch("seep: Prometheus at http://127.0.0.1:9: .*; nothing is scaled .*", unread)
