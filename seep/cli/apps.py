@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seep.cli.console import Follower, console_sinks
 from seep.cli.output import Json, show
 from seep.errors import Misuse, SeepError
+from seep.runtime.home import job_path
 
 if TYPE_CHECKING:
     from seep.flow.build import Flow
@@ -125,7 +127,14 @@ def _run(flow: Flow, on: str, json: bool, options: dict[str, Any]) -> None:
     if on == "inline":
         result = run_once(flow)
     else:
+        logs = job_path(flow.name) / "workers"
+        printing = console_sinks(flow)
+        follower = Follower(logs, printing if on == "local" else (), json, bool(options.get("resume")))
         job = start(flow, on=on, **options)
+        if printing and on != "local":
+            where = "the output of Spark's executors" if on == "spark" else "the logs of Ray's workers"
+            typer.echo(f"seep: the rows of {', '.join(printing)} are in {where}", err=True)
+        follower.start()
         show([{"flow": flow.name, "state": "running"}], json, lambda a: [f"{a['flow']} runs; stop it with Ctrl-C"])
         try:
             result = job.wait()
@@ -134,6 +143,7 @@ def _run(flow: Flow, on: str, json: bool, options: dict[str, Any]) -> None:
             result = job.wait()
         finally:
             job.close()
+            follower.close()
     rows = {name: table.num_rows for name, table in result.items()}
     show([{"flow": flow.name, "state": "ended", "rows": rows}], json, _ended_lines)
 

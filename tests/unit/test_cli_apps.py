@@ -55,6 +55,18 @@ def test_run_local(run: Run) -> None:
     assert json.loads(out.splitlines()[-1]) == {"flow": "words", "state": "ended", "rows": {"counts": 2}}
 
 
+def test_what_a_console_sink_prints_is_on_the_console(run: Run) -> None:
+    app = APP.replace('.collect("counts")', '.changes().sink("screen", seep.ConsoleSink())')
+    rows = [{"word": "a", "n": 2, "change": "insert"}, {"word": "b", "n": 1, "change": "insert"}]
+    code, out, problem = run("run", app)
+    assert (code, problem) == (0, "")
+    assert sorted(line for line in out.splitlines() if line.startswith("screen: ")) == [
+        f"screen: {json.dumps(row)}" for row in rows
+    ]
+    told = [json.loads(line) for line in run("run", app, "--json")[1].splitlines()]
+    assert sorted(one["row"]["word"] for one in told if one.get("sink") == "screen") == ["a", "b"]
+
+
 def test_check_and_graph(run: Run) -> None:
     assert run("check", APP) == (0, "words: ok\n", "")
     code, out, _ = run("graph", APP)
