@@ -21,6 +21,7 @@ from seep.connectors.conformance import check_sink, check_source
 from seep.connectors.contract import Rows
 from seep.connectors.memory import MemorySink
 from seep.control.requests import ScaleTo
+from seep.control.scaling import check_count
 from seep.errors import Misuse, SeepError, error_of
 from seep.flow.build import Flow
 from seep.flow.compile import compile_flow, name_vertices
@@ -28,6 +29,7 @@ from seep.flow.dataset import TIME
 from seep.flow.logical import After, Merge, Stage, Tap, chains
 from seep.flow.outlet import result_table
 from seep.flow.stream import Stream
+from seep.model.counts import whole
 from seep.model.duration import microseconds
 from seep.model.ids import CONTROLLER
 from seep.model.schema import record_of
@@ -105,9 +107,12 @@ class Driver:
 
     def advance(self, by: str | timedelta | None = None, epochs: int = 0) -> None:
         """Move epoch time, in one epoch; or let so many epochs pass without moving it."""
-        if by is not None:
-            self._wall_ms += microseconds(by) // 1000
-        goal = self._announced() + max(1, epochs)
+        moved_us = 0 if by is None else microseconds(by)
+        if moved_us < 0:
+            raise Misuse(f"advance({by!r}): time does not go back; give a duration from '0s' up")
+        passed = max(1, whole("epochs", epochs))
+        self._wall_ms += moved_us // 1000
+        goal = self._announced() + passed
         self._until(lambda: self._announced() >= goal)
         self._settle()
 
@@ -127,9 +132,13 @@ class Driver:
 
     def scale(self, operator: str, count: int) -> None:
         """Run the operator as so many partitions."""
-        if type(count) is not int or count < 1:
-            raise Misuse(f"scale({operator!r}, {count!r}): give a number of partitions from 1 on")
-        self.world.request(ScaleTo(self._known(operator), count))
+        node = self._graph.nodes.get(self._known(operator))
+        if node is None:
+            raise Misuse(f"{operator} runs inside the operator before it; scale that one")
+        if node.kind == "source":
+            raise Misuse(f"{operator} is fed by hand, in one piece; only operators and sinks are scaled here")
+        count = check_count(node, count)
+        self.world.request(ScaleTo(operator, count))
         self._until(lambda: len(self.world.controller.journal.live(operator)) == count)
         self._until(lambda: not self.world.controller.journal.replaces)
         self._settle()
@@ -195,8 +204,9 @@ class Driver:
             for partition in partitions:
                 fed = self._sources.get(partition.entry.partition.operator)
                 if fed is not None:
-                    position = next(iter(partition.splits.values()))[1] or 0
-                    if position < len(fed.chunks) or partition.appending is not None:
+                    # There is one split: if the flow starts several partitions, all but one read nothing.
+                    positions = [split[1] or 0 for split in partition.splits.values()]
+                    if any(at < len(fed.chunks) for at in positions) or partition.appending is not None:
                         return False
                     goal = max(goal, partition.epoch)
             statuses = [p.inputs.taken for p in partitions if self._graph.nodes[p.node.name].kind == "sink"]
@@ -229,7 +239,8 @@ class Driver:
 
     def _announced(self) -> int:
         sources = [p for p in self._partitions() if p.entry.partition.operator in self._sources]
-        return min((p.epoch for p in sources), default=0)
+        reading = [p for p in sources if not p.ended] or sources
+        return min((p.epoch for p in reading), default=0)
 
     # --- plumbing ------------------------------------------------------------------------------------------------
 

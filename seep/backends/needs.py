@@ -9,7 +9,7 @@ import socket
 import subprocess
 from importlib.util import find_spec
 
-from seep.errors import Misuse, Retry
+from seep.errors import Misuse
 
 JAVA = 17
 MASTERS = r"spark://|local(-cluster)?(\[|$)|yarn$|k8s://"
@@ -84,4 +84,4 @@ def _need_server(what: str, addresses: str) -> None:
             why = error
         else:
             return
-    raise Retry(f"{what} cannot be reached: {why}")
+    raise Misuse(f"{what} cannot be reached: {why}; is it running there?")

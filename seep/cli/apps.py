@@ -1,4 +1,4 @@
-"""Verbs on apps, files of Python with a flow in them: run, check, graph, restore.
+"""Verbs on apps, files of Python with a flow in them: run, check, restore (`graph` has a file of its own).
 
 What takes seconds to import (columns, compiled loops) is imported by the verb that needs it.
 """
@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seep.cli.console import Follower, console_sinks
 from seep.cli.output import Json, show
 from seep.errors import Misuse, SeepError
+from seep.runtime.home import job_path
 
 if TYPE_CHECKING:
     from seep.flow.build import Flow
@@ -95,6 +97,9 @@ def run(
         str | None,
         typer.Option("--checkpoints", metavar="URL", help="a folder for checkpoints alone, s3://BUCKET/FOLDER"),
     ] = None,
+    spare: Annotated[
+        int | None, typer.Option("--spare", min=0, help="warm workers beyond those in use; 1 unless given")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Run a flow until its input ends or it is stopped; Ctrl-C stops it.
@@ -102,8 +107,7 @@ def run(
     Example: seep run app.py --workers 3
     """
     options = {"workers": workers, "master": master, "resume": resume, "prometheus": prometheus, "store": store}
-    options |= {"checkpoints": checkpoints}
-    _run(only(app), on, json, options)
+    _run(only(app), on, json, {**options, "checkpoints": checkpoints, "spare": spare})
 
 
 def restore(
@@ -144,7 +148,14 @@ def _run(flow: Flow, on: str, json: bool, options: dict[str, Any], restore: dict
     if on == "inline":
         result = run_once(flow, **(restore or {}))
     else:
+        logs = job_path(flow.name) / "workers"
+        printing = console_sinks(flow)
+        follower = Follower(logs, printing if on == "local" else (), json, bool(options.get("resume")))
         job = start(flow, on=on, **options, **(restore or {}))
+        if printing and on != "local":
+            where = "the output of Spark's executors" if on == "spark" else "the logs of Ray's workers"
+            typer.echo(f"seep: the rows of {', '.join(printing)} are in {where}", err=True)
+        follower.start()
         show([{"flow": flow.name, "state": "running"}], json, lambda a: [f"{a['flow']} runs; stop it with Ctrl-C"])
         try:
             result = job.wait()
@@ -153,6 +164,7 @@ def _run(flow: Flow, on: str, json: bool, options: dict[str, Any], restore: dict
             result = job.wait()
         finally:
             job.close()
+            follower.close()
     rows = {name: table.num_rows for name, table in result.items()}
     show([{"flow": flow.name, "state": "ended", "rows": rows}], json, _ended_lines)
 
@@ -182,44 +194,3 @@ def check(app: App, json: Json = False) -> None:
 def _finding_lines(answer: dict[str, Any]) -> list[str]:
     lines = [f"{answer['flow']}: {f['level']}: {f['message']}" for f in answer["findings"]]
     return lines or [f"{answer['flow']}: ok"]
-
-
-def graph(
-    app: App,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="say what was fused, how rows are sent, what is folded early, and why")
-    ] = False,
-    json: Json = False,
-) -> None:
-    """A flow's physical plan: its nodes and the streams between them, as mermaid.
-
-    Example: seep graph app.py --plan
-    """
-    from seep.flow.compile import compile_flow
-    from seep.flow.explain import explain
-
-    for flow in load(app):
-        made = compile_flow(flow)
-        answer: dict[str, Any] = {
-            "flow": flow.name,
-            "nodes": [{"name": n.name, "kind": n.kind} for n in made.nodes.values()],
-            "edges": [{"name": e.name, "source": e.source, "target": e.target, "port": e.port} for e in made.edges],
-        }
-        if plan:
-            answer["plan"] = explain(made)
-        show([answer], json, _graph_lines)
-
-
-def _graph_lines(answer: dict[str, Any]) -> list[str]:
-    from seep.flow.explain import lines
-
-    # Comments of mermaid: the whole can still be pasted where a picture is wanted.
-    return _mermaid(answer) + [f"%% {line}" for entry in answer.get("plan", ()) for line in lines(entry)]
-
-
-def _mermaid(answer: dict[str, Any]) -> list[str]:
-    number = {node["name"]: index for index, node in enumerate(answer["nodes"])}
-    shapes = {"source": '(["{}"])', "operator": '["{}"]', "sink": '[("{}")]'}
-    lines = ["flowchart LR"]
-    lines += [f"  n{number[n['name']]}{shapes[n['kind']].format(n['name'])}" for n in answer["nodes"]]
-    return lines + [f"  n{number[e['source']]} --> n{number[e['target']]}" for e in answer["edges"]]

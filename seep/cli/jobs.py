@@ -48,7 +48,12 @@ def explain(
     show([client.ask(flow, "GET", route)], json, _explained_lines)
 
 
-def scale(flow: Flow, target: Annotated[str, typer.Argument(metavar="OPERATOR=N")], json: Json = False) -> None:
+def scale(
+    flow: Flow,
+    target: Annotated[str, typer.Argument(metavar="OPERATOR=N")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="change nothing, say what would be replaced")] = False,
+    json: Json = False,
+) -> None:
     """Run an operator as N partitions, while it runs.
 
     Example: seep scale sales store-minute=3
@@ -56,8 +61,19 @@ def scale(flow: Flow, target: Annotated[str, typer.Argument(metavar="OPERATOR=N"
     operator, _, count = target.rpartition("=")
     if not operator or not count.isdigit():
         raise Misuse(f"{target!r} is not OPERATOR=N, such as store-minute=3")
-    answer = client.ask(flow, "POST", "scale", {"operator": operator, "count": int(count)})
-    show([answer], json, lambda a: [f"{a['operator']}: {a['count']} partitions asked for"])
+    answer = client.ask(flow, "POST", "scale", {"operator": operator, "count": int(count), "dry_run": dry_run})
+    show([answer], json, _scale_lines)
+
+
+def _scale_lines(answer: dict[str, Any]) -> list[str]:
+    name, count = answer["operator"], answer["count"]
+    if not answer.get("dry_run"):
+        return [f"{name}: {count} partitions asked for"]
+    old = [f"  {partition}, buckets {buckets}" for partition, buckets in answer["old"].items()]
+    if not old:
+        return [f"{name}: {answer['now']} partitions as it is; nothing would change"]
+    new = f"  by {len(answer['new'])} with the buckets {', '.join(answer['new'])}"
+    return [f"{name}: {answer['now']} -> {count} partitions (nothing was changed); it would replace", *old, new]
 
 
 def rebalance(flow: Flow, operator: Annotated[str, typer.Argument(metavar="OPERATOR")], json: Json = False) -> None:

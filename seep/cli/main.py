@@ -1,26 +1,25 @@
 """The entry of the command line: verbs, and what becomes of errors.
 
-Wrong input is one line on standard error and exit code 2, a job that cannot now is exit code 3, a loss or a defect is
-exit code 1, Ctrl-C is 130; a traceback only with ``--debug``.
+Wrong input (a verb, an option, an app, an address where nobody answers) is one line on standard error and exit code 2,
+a running job that cannot now is exit code 3, a loss or a defect is exit code 1, Ctrl-C is 130; a traceback only with
+``--debug``.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from seep.cli import apps, bench, jobs, savepoints, simulate, state
+from seep.cli import apps, bench, graph, jobs, savepoints, simulate, state
 from seep.errors import Misuse, Retry, SeepError
 
-app = typer.Typer(
-    name="seep", no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None
-)
+app = typer.Typer(name="seep", pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 for verb in (
     apps.run,
     apps.check,
-    apps.graph,
+    graph.graph,
     apps.restore,
     bench.bench,
     jobs.ps,
@@ -39,16 +38,30 @@ for verb in (
     app.command()(verb)
 
 
-@app.callback()
+_Usage: type[Exception] = typer.BadParameter.__bases__[0]
+"""What is raised for any wrong option or argument; its own name is in a private module of typer."""
+
+
+@app.callback(invoke_without_command=True)
 def options(
+    context: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="show the traceback of an error")] = False,
 ) -> None:
-    """Stateful stream operators that grow, shrink and recover while they run."""
+    """Stateful stream operators that grow, shrink and recover while they run.
+
+    Exit codes: 0 done, 1 something was lost or differs, 2 wrong input, 3 a running flow cannot now, 130 Ctrl-C.
+    """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(2)
 
 
 def main() -> None:
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
+    except _Usage as error:
+        typer.echo(f"seep: {_usage_line(error)}", err=True)
+        sys.exit(2)
     except SeepError as error:
         if "--debug" in sys.argv:
             raise
@@ -56,3 +69,9 @@ def main() -> None:
         for line in error.history:
             typer.echo(f"  {line}", err=True)
         sys.exit(2 if isinstance(error, Misuse) else 3 if isinstance(error, Retry) else 1)
+
+
+def _usage_line(error: Any) -> str:
+    said = " ".join(error.format_message().split()).removesuffix(".")
+    verb = error.ctx.info_name if error.ctx is not None and error.ctx.parent is not None else ""
+    return f"{said}; see: {' '.join(filter(None, ('seep', verb, '--help')))}"

@@ -8,6 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from seep.cli.output import Json, show
+from seep.errors import Misuse
+
+SHARES = {"p50": 0.5, "p99": 0.99, "max": 1.0}
 
 
 def simulate(
@@ -48,8 +51,11 @@ def simulate(
                 "cost_ratio": round(report.cost_ratio, 3),
                 "missed_share": round(report.missed_share, 4),
                 "longest_lag_seconds": round(report.longest_lag_seconds, 2),
+                "latency_ms": _spread(report.latency_seconds),
                 "moves": report.moves,
                 "reversals": report.reversals,
+                "problems": report.problems,
+                "problem": report.problem,
                 "decisions": [
                     {"at": d.at, "operator": d.operator, "before": d.before, "after": d.after, "why": d.why}
                     for d in report.decisions
@@ -62,6 +68,16 @@ def simulate(
         from benchmarks.picture import policies as draw
 
         draw(plot, f"{trace}, {len(rates):,} seconds", rates, reports)
+    wrong = {named: report for named, report in reports.items() if report.problems}
+    if wrong:
+        told = (f"{named} at {report.problems:,} looks, {report.problem}" for named, report in wrong.items())
+        raise Misuse(f"what a policy does wrong changes nothing: {'; '.join(told)}; mend it")
+
+
+def _spread(seconds: list[float]) -> dict[str, float]:
+    """Of the slowest result of each second."""
+    ordered = sorted(seconds)
+    return {name: round(1000 * ordered[int(share * (len(ordered) - 1))], 1) for name, share in SHARES.items()}
 
 
 def _lines(answer: dict[str, Any]) -> list[str]:
@@ -71,5 +87,6 @@ def _lines(answer: dict[str, Any]) -> list[str]:
         f" ({answer['cost_ratio']:.2f} times those of one who knows the next minute)",
         f"  goal missed          {answer['missed_share']:.2%} of the time,"
         f" longest wait {answer['longest_lag_seconds']:.1f} s",
+        f"  results took         {', '.join(f'{name} {ms:,.0f} ms' for name, ms in answer['latency_ms'].items())}",
         f"  moves                {answer['moves']}, of them back within two minutes: {answer['reversals']}",
     ]

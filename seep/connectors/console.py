@@ -11,7 +11,10 @@ from seep.model.arrow import BUCKET
 
 
 class ConsoleSink:
-    """Prints each row as a line of JSON. After a restart the last epoch may be printed again."""
+    """Prints each row as a line of JSON. After a restart the last epoch may be printed again.
+
+    In a job that is the console of a worker, its log; `seep run` on local workers shows it as it comes.
+    """
 
     kind = "console"
 

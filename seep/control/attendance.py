@@ -10,14 +10,20 @@ nothing is placed there until its loop reports.
 
 from __future__ import annotations
 
-from seep.model.ids import NOWHERE, Place
+from collections.abc import Callable
+
+from seep.model.ids import NOWHERE, PartitionId, Place
 from seep.model.settings import Settings
 from seep.protocol.messages import Busy
 
+NOTHING_YET = "what it was told to start"
+
 
 class Attendance:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, shown: Callable[[PartitionId], str] = str) -> None:
+        """`shown`: how users know a partition."""
         self.settings = settings
+        self._shown = shown
         self.heard: dict[str, float] = {}
         """When each worker that counts was last heard of (ms)."""
         self.busy: dict[str, Busy] = {}
@@ -41,7 +47,9 @@ class Attendance:
         self.busy[said.worker] = said
         long_ms = self.settings.suspect_ms
         known = before is not None and before.busy_ms > long_ms
-        return f"{_work(said)} goes on for {said.busy_ms / 1000:.1f} s" if said.busy_ms > long_ms and not known else ""
+        if said.busy_ms <= long_ms or known:
+            return ""
+        return f"{self._work(said)} goes on for {said.busy_ms / 1000:.1f} s"
 
     def lose(self, worker: str) -> bool:
         """It is gone; did it count?"""
@@ -58,7 +66,7 @@ class Attendance:
         notes = []
         for worker in [w for w, ms in self.heard.items() if now_ms - ms > self.settings.suspect_ms]:
             said = self.busy.get(worker)
-            inside = f", inside {_work(said)}" if said is not None else ""
+            inside = f", inside {self._work(said)}" if said is not None else ""
             notes.append(f"worker {worker} silent for {self.settings.suspect_ms:.0f} ms{inside}")
             self.lose(worker)
         return notes
@@ -67,6 +75,5 @@ class Attendance:
         """Where to place something: at those who would begin with it at once, if there are any."""
         return sorted(self.heard.keys() - self.busy.keys()) or sorted(self.heard)
 
-
-def _work(said: Busy) -> str:
-    return f"the epoch after {said.epoch} of {said.partition}" if said.partition else "what it was told to start"
+    def _work(self, said: Busy) -> str:
+        return f"the epoch after {said.epoch} of {self._shown(said.partition)}" if said.partition else NOTHING_YET

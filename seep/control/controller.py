@@ -65,7 +65,7 @@ class Controller:
         """The change that is being written."""
         self.unsure_ms: float | None = None
         """Its write failed: when to ask whether it happened."""
-        self.attendance = Attendance(settings)
+        self.attendance = Attendance(settings, lambda partition: self.journal.shown(partition))
         self.statuses: dict[PartitionId, Status] = {}
         self.requests: deque[Request] = deque()
         self.since: dict[int, float] = {}
@@ -313,11 +313,11 @@ class Controller:
             shared = "" if worker in idle(journal, candidates) else ", beside others: no slot is free"
             journal = planner.restart(journal, partition, worker)
             if entry.worker:
-                hopeless = self.deaths.note(partition, self.statuses.get(partition))
+                hopeless = self.deaths.note(partition, journal.shown(partition), self.statuses.get(partition))
                 if hopeless:
                     return with_fields(journal, stopping=hopeless)
             if entry.worker or (shared and entry.role == SHADOW):
-                self._note(f"{partition} {'re' if entry.worker else ''}starts on {worker}{shared}")
+                self._note(f"{journal.shown(partition)} {'re' if entry.worker else ''}starts on {worker}{shared}")
         return journal
 
     def _may_wait(self, partition: PartitionId) -> bool:
@@ -357,7 +357,7 @@ class Controller:
             else:
                 version, epoch = reply.value
                 journal = planner.recover_in_parts(self.journal, partition, version, epoch, self.parts)
-                self._note(f"{partition} comes back as {self.parts} parts")
+                self._note(f"{self.journal.shown(partition)} comes back as {self.parts} parts")
             self._change(journal)
 
         self._call(lambda token: FenceStore(token, partition, generation, version), fenced)

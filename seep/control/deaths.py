@@ -14,12 +14,12 @@ class Deaths:
         self._known: dict[PartitionId, tuple[int, int]] = {}
         """The epoch a partition had reached, and how often it died there."""
 
-    def note(self, partition: PartitionId, last: Status | None) -> str:
-        """It has died once more; not empty: there is no hope, and why."""
+    def note(self, partition: PartitionId, shown: str, last: Status | None) -> str:
+        """It has died once more; not empty: there is no hope, and why. ``shown``: how users know it."""
         epoch = last.epoch if last is not None else -1
         known, count = self._known.get(partition, (epoch, 0))
         self._known[partition] = (max(epoch, known), 1 if epoch > known else count + 1)
         reached, count = self._known[partition]
         if count < HOPELESS:
             return ""
-        return f"SeepError: {partition} died {HOPELESS} times at epoch {reached}; see the workers' logs"
+        return f"SeepError: {shown} died {HOPELESS} times at epoch {reached}; see the workers' logs"

@@ -137,9 +137,9 @@ class Governor:
                 continue
             try:
                 wishes = dict(policy.decide(seen, names))
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 # A user's code. The flow runs on as it is; who asks is told, and it is counted.
-                raised = f"policy: {type(policy).__name__} raised {type(error).__name__}: {error}"
+                raised = f"policy: {type(policy).__name__} raised {type(error).__name__}: {_line(error)}"
                 made.append(Decision(seen.at, ", ".join(names), 0, 0, "no decision", raised))
                 continue
             made += [self._decide(name, wishes[name], seen, journal) for name in names if name in wishes]
@@ -147,7 +147,7 @@ class Governor:
 
     def fail(self, at: float, error: Exception) -> None:
         """There was no look at all; who asks is told."""
-        held = f"defect: {type(error).__name__}: {error}"
+        held = f"defect: {type(error).__name__}: {_line(error)}"
         self._keep([Decision(at, "", 0, 0, "no decision", held)])
 
     def _due(self, number: int, policy: Policy, at: float) -> bool:
@@ -189,7 +189,7 @@ class Governor:
         one, node = seen.operators[name], self.graph.nodes[name]
         now = len(journal.live(name))
         wanted: Any = wish.count if isinstance(wish, Wish) else wish
-        why = wish.why if isinstance(wish, Wish) else "wished for"
+        why = _line(wish.why) if isinstance(wish, Wish) else "wished for"
         told = _inputs(one, wanted, seen)
         if isinstance(wanted, bool) or not isinstance(wanted, int) or not 1 <= wanted <= BUCKETS:
             held = f"policy: it asks for {wanted!r} partitions, which is no number from 1 to {BUCKETS}"
@@ -303,6 +303,11 @@ def _grouped(policies: Mapping[str, str | Policy]) -> list[tuple[Policy, list[st
         else:
             groups.append((policy, [name]))
     return [(policy_of(policy), names) for policy, names in groups]
+
+
+def _line(text: object) -> str:
+    """A user's words, in one line."""
+    return " ".join(str(text).split())
 
 
 def _alike(one: Decision, other: Decision) -> bool:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from seep.model.ids import PartitionId
 from seep.partition.contract import Graph
 from seep.protocol.journal import Journal
 
@@ -98,9 +97,9 @@ def observe(graph: Graph, journal: Journal, samples: Samples, at: float, fresh_s
         pieces = []
         for partition in (entry.partition for entry in journal.live(node.name)):
             piece = by_place.get((node.name, str(partition.number)), {})
-            missing = _missing(partition, piece, at, fresh_seconds)
+            missing = _missing(piece, at, fresh_seconds)
             if missing:
-                return Observed(at, {}, missing)
+                return Observed(at, {}, f"{journal.shown(partition)}: {missing}")
             pieces.append(piece)
         if not pieces:
             return Observed(at, {}, f"{node.name} has no live partition")
@@ -128,12 +127,12 @@ def _by_place(samples: Samples) -> dict[tuple[str, str], Piece]:
     return found
 
 
-def _missing(partition: PartitionId, piece: Piece, at: float, fresh_seconds: float) -> str:
+def _missing(piece: Piece, at: float, fresh_seconds: float) -> str:
     points = piece.get((BUSY, ""), ())
     if len(points) < LEAST_SAMPLES:
-        return f"{partition}: {len(points)} samples, {LEAST_SAMPLES} are needed"
+        return f"{len(points)} samples, {LEAST_SAMPLES} are needed"
     age = at - points[-1][0]
-    return f"{partition}: its latest sample is {age:.1f} s old" if age > fresh_seconds else ""
+    return f"its latest sample is {age:.1f} s old" if age > fresh_seconds else ""
 
 
 def _seen(name: str, kind: str, pieces: Sequence[Piece], targets: Mapping[str, str]) -> Seen:

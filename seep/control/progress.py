@@ -30,7 +30,7 @@ class Reached:
     watermark: int
     idle: bool
     """Nobody waits for it: all that it reads, or all that comes in, is idle."""
-    last: Status
+    last: str
     """The partition that is furthest behind."""
 
 
@@ -72,7 +72,7 @@ def _reached(journal: Journal, statuses: Mapping[PartitionId, Status], name: str
     awake = [status for status in found if not status.idle] or found
     last = min(awake, key=lambda status: (status.watermark, status.epoch))
     epoch = min(status.epoch for status in found)
-    return Reached(epoch, last.watermark, all(status.idle for status in found), last)
+    return Reached(epoch, last.watermark, all(status.idle for status in found), journal.shown(last.partition))
 
 
 def _announced(graph: Graph, reached: Mapping[str, Reached], name: str) -> int:
@@ -93,7 +93,7 @@ def _waits_for(graph: Graph, reached: Mapping[str, Reached], name: str) -> str:
         return _source_waits(one) if timed or one.idle else ""
     behind = _announced(graph, reached, name) - one.epoch
     if behind > BEHIND_EPOCHS:
-        return f"{one.last.partition}: it has {behind} epochs to take that were sent to it"
+        return f"{one.last}: it has {behind} epochs to take that were sent to it"
     awake = {source: edge for source, edge in inputs.items() if not reached[source].idle} or inputs
     slowest = min(awake, key=lambda source: awake[source].watermark(reached[source].watermark))
     return _waits_for(graph, reached, slowest)
@@ -101,7 +101,7 @@ def _waits_for(graph: Graph, reached: Mapping[str, Reached], name: str) -> str:
 
 def _source_waits(one: Reached) -> str:
     """(Of a flow in which some source has event time.)"""
-    partition, at = one.last.partition, shown_time(one.watermark)
+    partition, at = one.last, shown_time(one.watermark)
     if one.idle:
         stays = f"the watermark stays at {at}" if at else "there is no watermark yet"
         return f"{partition}: all of it is idle, {stays} until rows come"

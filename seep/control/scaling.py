@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from seep.control import planner
 from seep.control.balance import Loads, plan_rebalance, plan_scale
 from seep.control.requests import FixEpoch, Rebalance, ReleaseEpoch, ScaleTo
+from seep.errors import Misuse
+from seep.model.counts import whole
 from seep.model.ids import KeyRange, PartitionId
-from seep.partition.contract import Graph
+from seep.partition.contract import Graph, Node
 from seep.protocol.journal import LIVE, Entry, Journal
 from seep.protocol.messages import Status
 
 Statuses = Mapping[PartitionId, Status]
+
+
+def check_count(node: Node, count: Any) -> int:
+    """The number of partitions that was asked for; refuses one that the operator may not have."""
+    number = whole("count", count)
+    if not node.minimum <= number <= node.maximum:
+        raise Misuse(f"{node.name} may have {node.minimum} to {node.maximum} partitions, not {number}")
+    return number
 
 
 def begin_request(

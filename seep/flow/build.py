@@ -101,8 +101,8 @@ class Flow:
 
 
 def check_name(name: Any) -> None:
-    if not isinstance(name, str) or not name.strip() or "/" in name or "->" in name:
-        raise Misuse(f"{name!r} is no name; give some letters, without '/' and '->'")
+    if not isinstance(name, str) or not name.strip() or "/" in name or "->" in name or not name.isprintable():
+        raise Misuse(f"{name!r} is no name; give some letters, in one line, without '/' and '->'")
 
 
 class SourceStream(Stream):

@@ -16,6 +16,7 @@ from operators.step import Step
 from seep.errors import Misuse
 from seep.flow.build import Flow
 from seep.flow.combining import Sending, sending
+from seep.flow.cycles import refuse_cycle
 from seep.flow.fused import LogicPlan, Route, Tail, Tails
 from seep.flow.grouped import refuse_halved, simplified
 from seep.flow.grouping import Grouping, by
@@ -32,6 +33,7 @@ def compile_flow(flow: Flow) -> Graph:
     if not any(vertex.kind == "source" for vertex in flow.vertices):
         raise Misuse(f"{flow.place}: the flow {flow.name!r} has no source")
     names = name_vertices(flow)
+    refuse_cycle(flow.vertices, names)
     inputs = simplified(flow.vertices)
     ways = {vertex: [tuple(chains(one.lineage)) for one in given] for vertex, given in inputs.items()}
     all_ways = {vertex: list(chain.from_iterable(found)) for vertex, found in ways.items()}

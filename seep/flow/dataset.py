@@ -15,6 +15,8 @@ from seep.control.policies import Policy, policy_of
 from seep.errors import Misuse
 from seep.flow.logical import After, Input, Lineage, Merge, Stage, Tap, Time, Vertex
 from seep.flow.place import at_place, place
+from seep.model.counts import whole
+from seep.model.ids import BUCKETS
 
 if TYPE_CHECKING:
     from seep.flow.build import Flow
@@ -82,8 +84,9 @@ class Dataset:
                 raise Misuse("key_by runs nowhere; scale what is before it, or the verb behind it")
             if not isinstance(vertex, Vertex):
                 raise Misuse("this verb runs inside the operator before it; scale that one")
-            if not 1 <= min <= start <= max:
-                raise Misuse(f"start={start}, min={min}, max={max}; give 1 <= min <= start <= max")
+            start, min, max = whole("start", start, 1), whole("min", min, 1), whole("max", max, 1)
+            if not min <= start <= max <= BUCKETS:
+                raise Misuse(f"start={start}, min={min}, max={max}; give 1 <= min <= start <= max <= {BUCKETS}")
             if policy is not None:
                 policy_of(policy)
             vertex.start, vertex.minimum, vertex.maximum, vertex.policy = start, min, max, policy

@@ -81,6 +81,17 @@ class Journal:
     def live(self, operator: str) -> list[Entry]:
         return [e for e in self.of(operator) if e.role == LIVE]
 
+    def shown(self, partition: PartitionId) -> str:
+        """As users know it: its position now among the operator's live partitions. Not by its number, which is written
+        the same way and means another one as soon as the operator has been changed."""
+        entry = self.entries.get(partition)
+        if entry is None:
+            return f"a partition of {partition.operator} that is gone"
+        if entry.role != LIVE:
+            low, high = entry.key_range
+            return f"the {'new' if entry.role == SHADOW else 'old'} {partition.operator} of buckets {low}-{high - 1}"
+        return f"{partition.operator}/{self.live(partition.operator).index(entry)}"
+
     def replacing(self, partition: PartitionId) -> Replace | None:
         """The pending Replace that this partition is an old part of."""
         for replace in self.replaces:

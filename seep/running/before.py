@@ -45,6 +45,22 @@ def has_journal(path: Path, store: str | None, checkpoints: str | None) -> bool:
     return reply is not None and reply.value is not None
 
 
+def could_go_on(path: Path) -> bool:
+    """Was this job cut off, or stopped before its input had ended? Then somebody may want what it has kept."""
+    if not (path / "begun").exists():
+        return False
+    if (path / "api").exists():
+        return True  # whoever ended it takes that away
+    directory = JobDirectory(path)
+    try:
+        if (kept := directory.elsewhere) is not None:
+            need_redis(kept["url"])
+        reply = directory.store().perform(ReadJournal(0))
+    except SeepError:
+        return False  # what cannot be reached is not removed, either
+    return reply is not None and reply.value is not None and reply.value.stopping not in ("", "drain")
+
+
 def forget(directory: JobDirectory) -> None:
     """What an earlier job has left in a server; what cannot be reached stays there, and is in nobody's way."""
     known, objects = directory.elsewhere, directory.objects

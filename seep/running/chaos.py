@@ -19,7 +19,7 @@ from random import Random
 from typing import Any, Protocol
 
 from seep.backends.process import Process
-from seep.errors import Misuse, SeepError
+from seep.errors import Misuse, Retry, SeepError
 from seep.running.cuts import ASIDE, Proxy
 from seep.running.deeds import CUT, KILL, PAUSE, SCALE, Deed, deeds
 from seep.running.savepoint import Savepoint
@@ -164,13 +164,11 @@ class Chaos:
     def _kill(self, operator: str, index: int, highest: int) -> None:
         began = time.monotonic()
         try:
-            killed = self.job.kill(operator, index)["worker"]
-        except Misuse:
-            killed = ""  # it was merged away since we looked
-        if killed:
-            self._waiting.append((began, highest))
+            self.job.kill(operator, index)
+        except (Misuse, Retry):
+            self.verdict.done[KILL] -= 1  # it was merged away since we looked, or nobody runs it at the moment
         else:
-            self.verdict.done[KILL] -= 1  # nobody runs it at the moment
+            self._waiting.append((began, highest))
 
     def _scale(self, status: dict[str, Any]) -> None:
         names = [name for name, kind in status["kinds"].items() if kind == "operator"]
@@ -286,4 +284,4 @@ def _sink_epochs(status: dict[str, Any]) -> Iterator[tuple[str, int]]:
     for name in [name for name, kind in status["kinds"].items() if kind == "sink"]:
         for partition in status["operators"][name]:
             if partition["epoch"] is not None and partition["epoch"] >= 0:
-                yield partition["partition"], partition["epoch"]
+                yield f"{name} {partition['number']}", partition["epoch"]

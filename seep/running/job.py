@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -16,15 +17,16 @@ from seep.backends.process import end_workers
 from seep.errors import Misuse, Retry, SeepError, error_of
 from seep.flow.build import Flow
 from seep.flow.check import kept, prepared, runnable
+from seep.model.counts import whole as whole_number
 from seep.protocol.journal import Journal, Replace
 from seep.running import views
 from seep.running.audit import audit_of
-from seep.running.before import FETCHED, forget, has_journal, remove, restored
+from seep.running.before import FETCHED, could_go_on, forget, has_journal, remove, restored
 from seep.running.fixing import PATIENCE_SECONDS, Fixing, wait_until
 from seep.running.places import check_empty, sent
 from seep.running.queries import Answer, Query, answer_of, shown
 from seep.running.result import Result, collected
-from seep.running.savepoint import Savepoint, savepoint_at, source_positions, whole
+from seep.running.savepoint import Savepoint, new_savepoint, savepoint_at, source_positions, whole
 from seep.running.state import check_operator, state_table
 from seep.runtime import controllernumbers
 from seep.runtime.api import ApiServer
@@ -35,7 +37,7 @@ from seep.runtime.exporter import Exporter
 from seep.runtime.home import job_path
 from seep.runtime.job import RECEIVED, JobDirectory
 from seep.runtime.numbers import Snapshot
-from seep.runtime.readers import PrometheusServer, Scraper
+from seep.runtime.readers import PrometheusServer, Scraper, Unreadable
 from seep.runtime.slots import Backend
 from seep.runtime.watch import Watch
 from seep.state.checkpoint import Checkpoint
@@ -57,6 +59,7 @@ def start(
     rename: Mapping[str, str] | None = None,
     drop: Collection[str] = (),
     checkpoints: str | None = None,
+    spare: int | None = None,
 ) -> Job:
     """Start a flow and give back the handle to it; `restore` names a savepoint to start from.
 
@@ -66,8 +69,11 @@ def start(
     one the job's directory does. `checkpoints` is a folder of an object store for the checkpoints alone
     (``s3://BUCKET/FOLDER``). `resume` goes on from the durable store of a job whose processes are gone.
     `prometheus` is the address of a server that scrapes the workers (they are found at ``/targets`` of the job's API);
-    without one the controller does it.
+    without one the controller does it. `spare` is how many warm workers are kept beyond those in use, for whatever
+    grows or dies next; one, unless said otherwise.
     """
+    workers = whole_number("workers", workers, 1)
+    spare = None if spare is None else whole_number("spare", spare)
     graph = runnable(flow)
     path = job_path(flow.name)
     if (path / "api").exists() and _answers(path):
@@ -92,6 +98,11 @@ def start(
         saved = restored(flow.name, graph, restore, rename, drop)
         ready = prepared(graph)
         if (path / "key").exists():
+            if could_go_on(path):
+                print(
+                    f"seep: the state of an earlier run is in {path}, and is replaced now; --resume goes on from it",
+                    file=sys.stderr,
+                )
             # Without a controller its workers may still write, until they notice.
             end_workers(JobDirectory(path))
             forget(JobDirectory(path))
@@ -108,7 +119,7 @@ def start(
         if saved is not None:
             saved[0].prepare(ready, directory.store(), saved[1])
             remove(path / FETCHED)
-    return Job(flow, directory, backend(directory), workers, prometheus)
+    return Job(flow, directory, backend(directory), workers, prometheus, spare)
 
 
 def _backend(on: str, master: str | None) -> Callable[[JobDirectory], Backend]:
@@ -130,16 +141,32 @@ def _backend(on: str, master: str | None) -> Callable[[JobDirectory], Backend]:
     raise Misuse(f"on={on!r}; there are 'inline', 'local', 'spark' and 'ray'")
 
 
+def _server(url: str, flow: str) -> PrometheusServer:
+    """It need not be there yet. But without a policy nobody would ask it, and it would never be told that it is not."""
+    server = PrometheusServer(url, flow)
+    try:
+        server.read(1.0)
+    except Unreadable as problem:
+        print(f"seep: {problem}; nothing is scaled by its numbers until it answers", file=sys.stderr)
+    return server
+
+
 class Job:
     """A running flow."""
 
     def __init__(
-        self, flow: Flow, directory: JobDirectory, backend: Backend, workers: int, prometheus: str | None = None
+        self,
+        flow: Flow,
+        directory: JobDirectory,
+        backend: Backend,
+        workers: int,
+        prometheus: str | None = None,
+        spare: int | None = None,
     ) -> None:
         self.name = flow.name
         self.directory = directory
-        self.host = ControllerHost(directory, backend, workers)
-        reader = PrometheusServer(prometheus, flow.name) if prometheus else Scraper(directory.targets)
+        self.host = ControllerHost(directory, backend, workers, spare)
+        reader = _server(prometheus, flow.name) if prometheus else Scraper(directory.targets)
         self.watch = Watch(self.host, reader)
         self._fixing = Fixing(self.host)
         self.exporter = Exporter(self._numbers, controllernumbers.FAMILIES, controllernumbers.HISTOGRAMS)
@@ -220,9 +247,14 @@ class Job:
 
     # --- changing ------------------------------------------------------------------------------------------------
 
-    def scale(self, operator: str, count: int) -> dict[str, Any]:
-        """Run an operator as so many partitions, while it runs; returns when the change is committed."""
-        answer = self._control.scale(operator, count)
+    def scale(self, operator: str, count: int, dry_run: bool = False) -> dict[str, Any]:
+        """Run an operator as so many partitions, while it runs; returns when the change is committed.
+
+        With `dry_run` nothing is changed: the answer says what would be replaced by what.
+        """
+        answer = self._control.scale(operator, count, dry_run)
+        if dry_run:
+            return answer
         self._until(lambda: len(self.journal.live(operator)) == count and self._at_rest(operator), f"scale {operator}")
         return answer
 
@@ -256,11 +288,9 @@ class Job:
         """Keep the whole flow's state at one epoch; the flow runs on. Under a name, or at an address of an object store
         (``s3://BUCKET/FOLDER``) where nothing is yet."""
         is_address = "://" in name
-        path = self.directory.path / "savepoints" / (f".{secrets.token_hex(8)}" if is_address else name)
-        if not is_address and ("/" in name or name.startswith(".")):
-            raise Misuse(f"{name!r} is no name for a savepoint; give some letters")
         if is_address:
             check_empty(name)
+        path = new_savepoint(self.directory.path, secrets.token_hex(8) if is_address else name)
         began = time.monotonic()
         with self._fixing.fixed() as fixed:
             highest = max(s.epoch for s in self.host.view.statuses.values()) + HEADROOM_EPOCHS

@@ -65,8 +65,7 @@ class Savepoint:
     ) -> Savepoint:
         """`sources`: by source: where its splits stood (`source_positions`)."""
         files = Files(sync=True)
-        if path.exists():
-            raise Misuse(f"savepoint {path.name!r} exists already; choose another name")
+        _refuse_taken(path)
         for part in (path.parent, path, path / "store"):
             files.make_directory(part)
         operators: dict[str, Any] = {name: {"layout": found, "partitions": []} for name, found in layouts_of(graph)}
@@ -143,3 +142,21 @@ def source_positions(store: Any, journal: Journal, source: str, epoch: int) -> d
             mark = records[-1]["watermark"]
             watermark = mark if watermark is None else min(watermark, mark)
     return {"splits": splits, "now": now_ms, "watermark": watermark}
+
+
+NAME_LETTERS = 100
+
+
+def new_savepoint(job: Path, name: str) -> Path:
+    """Where a savepoint of this job will be; refuses what is no name, and one that is taken."""
+    wrong = not name.strip() or not name.isprintable() or len(name) > NAME_LETTERS
+    if wrong or "/" in name or name.startswith("."):
+        raise Misuse(f"{name!r} is no name for a savepoint; give some letters")
+    path = job / "savepoints" / name
+    _refuse_taken(path)
+    return path
+
+
+def _refuse_taken(path: Path) -> None:
+    if path.exists():
+        raise Misuse(f"savepoint {path.name!r} exists already; choose another name")

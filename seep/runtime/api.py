@@ -19,7 +19,7 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, StrictInt
 
 from seep.errors import Misuse, Retry, SeepError
 from seep.runtime.home import api_port
@@ -37,7 +37,7 @@ class JobControl(Protocol):
 
     def targets(self) -> list[dict[str, Any]]: ...
 
-    def scale(self, operator: str, count: int) -> dict[str, Any]: ...
+    def scale(self, operator: str, count: int, dry_run: bool = False) -> dict[str, Any]: ...
 
     def rebalance(self, operator: str) -> dict[str, Any]: ...
 
@@ -56,7 +56,8 @@ class JobControl(Protocol):
 
 class Scale(BaseModel):
     operator: str
-    count: int = Field(ge=1, le=4096)
+    count: StrictInt
+    dry_run: bool = False
 
 
 class Rebalance(BaseModel):
@@ -65,11 +66,11 @@ class Rebalance(BaseModel):
 
 class Kill(BaseModel):
     operator: str
-    index: int = Field(ge=0)
+    index: StrictInt
 
 
 class Savepoint(BaseModel):
-    name: str = Field(min_length=1, max_length=1000)
+    name: str
 
 
 class State(BaseModel):
@@ -105,8 +106,7 @@ def create_app(control: JobControl, token: str) -> FastAPI:
 
     @app.exception_handler(RequestValidationError)
     async def refuse(_: Request, error: RequestValidationError) -> Response:
-        found = [f"{one['loc'][-1]}={one.get('input')!r}: {one['msg']}" for one in error.errors()]
-        return JSONResponse({"error": "; ".join(found)}, 422)
+        return JSONResponse({"error": "; ".join(map(_refused, error.errors()))}, 422)
 
     @app.get("/status")
     def status() -> dict[str, Any]:
@@ -122,7 +122,7 @@ def create_app(control: JobControl, token: str) -> FastAPI:
 
     @app.post("/scale")
     def scale(body: Scale) -> dict[str, Any]:
-        return control.scale(body.operator, body.count)
+        return control.scale(body.operator, body.count, body.dry_run)
 
     @app.post("/rebalance")
     def rebalance(body: Rebalance) -> dict[str, Any]:
@@ -153,6 +153,17 @@ def create_app(control: JobControl, token: str) -> FastAPI:
         return control.stop(body.drain)
 
     return app
+
+
+_WANTED = {"int": "a whole number", "string": "a text", "bool": "true or false"}
+
+
+def _refused(one: Any) -> str:
+    """A wrong part of a request, in our own words: only its values are checked here, their meaning by the job."""
+    name, kind = one["loc"][-1], one["type"].partition("_")[0]
+    if one["type"] == "missing":
+        return f"{name} is missing"
+    return f"{name}={one.get('input')!r}; give {_WANTED[kind]}" if kind in _WANTED else f"{name}: {one['msg']}"
 
 
 def _is_loopback(address: str) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from seep.control.balance import plan_rebalance
+from seep.control.balance import plan_rebalance, plan_scale
 from seep.control.governor import shown
 from seep.control.progress import progress
 from seep.control.requests import Rebalance, ScaleTo, StopFlow
-from seep.control.scaling import loads_of
-from seep.errors import Misuse, error_of
+from seep.control.scaling import check_count, loads_of
+from seep.errors import Misuse, Retry, error_of
+from seep.model.counts import whole
 from seep.model.ids import KeyRange
 from seep.protocol.journal import LIVE
 from seep.runtime.controller import ControllerHost
@@ -34,7 +35,8 @@ class HostControl:
             entries = [e for e in view.journal.of(name) if e.role == LIVE]
             operators[name] = [
                 {
-                    "partition": str(entry.partition),
+                    "partition": f"{name}/{index}",
+                    "number": entry.partition.number,
                     "buckets": [entry.key_range.low, entry.key_range.high],
                     "worker": entry.worker,
                     "epoch": status.epoch if status else None,
@@ -44,7 +46,7 @@ class HostControl:
                     "ended": bool(status and status.ended),
                     "statistics": dict(status.statistics) if status else {},
                 }
-                for entry in entries
+                for index, entry in enumerate(entries)
                 for status in [view.statuses.get(entry.partition)]
             ]
         return {
@@ -85,12 +87,22 @@ class HostControl:
             },
         }
 
-    def scale(self, operator: str, count: int) -> dict[str, Any]:
-        node = self.host.machine.graph.nodes[self._known(operator)]
-        if not node.minimum <= count <= node.maximum:
-            raise Misuse(f"{operator} may have {node.minimum} to {node.maximum} partitions, not {count}")
+    def scale(self, operator: str, count: int, dry_run: bool = False) -> dict[str, Any]:
+        """`dry_run`: nothing is changed; the answer says which partitions would give way to which key ranges."""
+        count = check_count(self.host.machine.graph.nodes[self._known(operator)], count)
+        if dry_run:
+            return {"operator": operator, "count": count, **self._replaced(operator, count)}
         self.host.request(ScaleTo(operator, count))
         return {"operator": operator, "count": count}
+
+    def _replaced(self, operator: str, count: int) -> dict[str, Any]:
+        view = self.host.view
+        live = view.journal.live(operator)
+        if not live:
+            raise Retry(f"{operator} has not started yet; try again")
+        old, ranges = plan_scale(live, count, loads_of(view.statuses))
+        told = {f"{operator}/{index}": _buckets(e.key_range) for index, e in enumerate(live) if e.partition in old}
+        return {"dry_run": True, "now": len(live), "old": told, "new": [_buckets(one) for one in ranges]}
 
     def rebalance(self, operator: str) -> dict[str, Any]:
         """``rebalanced``: whether it was asked for; ``why`` (not)."""
@@ -109,9 +121,13 @@ class HostControl:
 
     def kill(self, operator: str, index: int) -> dict[str, Any]:
         live = self.host.view.journal.live(self._known(operator))
-        if not 0 <= index < len(live):
+        index = whole("index", index)
+        if index >= len(live):
             raise Misuse(f"{operator} has {len(live)} partitions, counted from 0; there is no {operator}/{index}")
-        return {"partition": str(live[index].partition), "worker": self.host.kill(live[index].partition)}
+        worker = self.host.kill(live[index].partition)
+        if not worker:
+            raise Retry(f"nobody runs {operator}/{index} at the moment, it is about to start; try again")
+        return {"partition": f"{operator}/{index}", "worker": worker}
 
     def stop(self, drain: bool) -> dict[str, Any]:
         self.host.request(StopFlow("drain" if drain else "stop"))
@@ -122,3 +138,7 @@ class HostControl:
         if operator not in nodes:
             raise Misuse(f"no operator {operator!r}; there are: {', '.join(nodes)}")
         return operator
+
+
+def _buckets(key_range: KeyRange) -> str:
+    return f"{key_range.low}-{key_range.high - 1}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from dataclasses import dataclass, field
+from dataclasses import replace as with_fields
 
 from seep.control.controller import Controller
 from seep.control.requests import Request, WorkerLost
@@ -51,8 +52,11 @@ class View:
 
 
 class ControllerHost:
-    def __init__(self, job: JobDirectory, backend: Backend, workers: int) -> None:
+    def __init__(self, job: JobDirectory, backend: Backend, workers: int, spare: int | None = None) -> None:
+        """`spare`: warm workers beyond those in use; else as many as the flow's settings say."""
         graph, settings = job.code()
+        if spare is not None:
+            settings = with_fields(settings, spare_workers=spare)
         self.job = job
         self.backend = backend
         self.machine = Controller(graph, settings, workers, resumes=job.has_begun)

@@ -7,6 +7,7 @@ nothing.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +21,8 @@ from seep.runtime.readers import Reader, Unreadable
 EVERY_SECONDS = 1.0
 WINDOW_SECONDS = 4.0
 FRESH_SECONDS = 3.0
+PATIENCE_SECONDS = 5.0
+"""With a look that is under way when the flow has ended."""
 MEMORY_SHARE = 0.25
 """Of this machine's memory, in the state of one partition: while it is replaced, others hold as much again."""
 
@@ -43,9 +46,13 @@ class Watch:
             self._thread.start()
 
     def close(self) -> None:
+        """Waits for the look that is under way, but not for a policy that never comes back from it."""
         self._stopped.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(PATIENCE_SECONDS)
+        if self._thread.is_alive():
+            names = ", ".join(self.governor.operators)
+            print(f"seep: the policy of {names} has not come back; it is left behind", file=sys.stderr)
         self.reader.close()
 
     def decisions(self) -> list[Decision]:

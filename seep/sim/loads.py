@@ -3,7 +3,8 @@
 Rows are amounts here, not values: each operator takes what its partitions can, holds a queue of bounded length, and
 passes a share on; what finds no room waits at the source. Everything else is the real thing: each second the numbers
 are written down under the names that workers export, `observe` makes rates of them, the governor asks the policy, and
-what it decides is done a moment later.
+what it decides is done a moment later. A result takes as long as rows wait at the source and before each operator, by
+the amounts there, and the epoch that they are cut into. Keys are many and even: there is no hot one.
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ from seep.control.governor import Decision, Governor, Guards
 from seep.control.observed import (
     ARRIVED,
     BUSY,
+    HOT_SHARE,
     LAG_ROWS,
     LAG_SECONDS,
+    LATENCY,
     ROWS_IN,
     ROWS_OUT,
+    STATE_BYTES,
     Observed,
     Samples,
     Series,
@@ -30,6 +34,7 @@ from seep.control.observed import (
 from seep.control.policies import UTILISATION, Policy
 from seep.model.ids import EVERYTHING, FOREVER, Generation, PartitionId
 from seep.partition.contract import Edge, Graph, Node
+from seep.partition.histogram import Histogram
 from seep.protocol.journal import LIVE, Entry, Journal
 from seep.sim.traces import Trace
 
@@ -38,6 +43,7 @@ STEPS = 10
 WINDOW_SECONDS, FRESH_SECONDS = 4.0, 3.0
 QUEUE_SECONDS = 0.25
 """What waits between two operators, at most: so many seconds of one partition's work."""
+EPOCH_SECONDS = 0.05
 AHEAD_SECONDS = 60
 REVERSED_SECONDS = 120
 SOURCE, SINK = "source", "sink"
@@ -50,9 +56,13 @@ class Stage:
     """That one partition can take."""
     sends: float = 1.0
     """Rows for each row taken."""
+    row_bytes: float = 0.0
+    """That its state grows by for each row taken, ..."""
+    state_bytes: float = 0.0
+    """... up to this: then it knows all keys."""
 
 
-STAGES = (Stage("split", 2_000.0), Stage("count", 1_500.0))
+STAGES = (Stage("split", 2_000.0), Stage("count", 1_500.0, row_bytes=100.0, state_bytes=100e6))
 
 
 @dataclass(frozen=True)
@@ -86,6 +96,12 @@ class Report:
     partitions: dict[str, list[int]]
     """By operator, for each second."""
     lag_seconds: list[float]
+    latency_seconds: list[float]
+    """What the slowest result of each second took."""
+    problems: int
+    """Looks at which the policy raised, or wished for nonsense."""
+    problem: str
+    """The latest of these."""
 
     @property
     def cost_ratio(self) -> float:
@@ -104,11 +120,29 @@ class Model:
         self.taken = dict.fromkeys([*self.queues, SINK], 0.0)
         self.busy: dict[str, float] = dict.fromkeys(self.queues, 0.0)
         """Seconds of work by one of an operator's partitions: they share evenly."""
+        self.waits: dict[str, float] = dict.fromkeys(self.queues, 0.0)
+        """How long the last row that came before an operator has to wait for it."""
+        self.arrivals: deque[float] = deque(maxlen=10)
+        self.latency = Histogram()
+        self.slowest = 0.0
+        """Of the results of this second."""
+
+    @property
+    def lag_seconds(self) -> float:
+        """How long the first row at the source has waited."""
+        return self.lag / max(1.0, sum(self.arrivals) / max(1, len(self.arrivals)))
 
     def second(self, rate: float) -> None:
+        self.arrivals.append(rate)
+        self.slowest = 0.0
         speed = {s.name: s.rows_per_second * (1 + self.random.gauss(0.0, self.noise)) for s in self.stages}
         for _ in range(STEPS):
+            before = self.taken[SINK]
             self._step(rate / STEPS, speed)
+            if self.taken[SINK] > before:
+                took = self.lag_seconds + sum(self.waits.values()) + EPOCH_SECONDS
+                self.slowest = max(self.slowest, took)
+                self.latency.add(took * 1000)
 
     def _step(self, arriving: float, speed: dict[str, float]) -> None:
         self.arrived += arriving
@@ -119,6 +153,8 @@ class Model:
             if index + 1 < len(self.stages) and stage.sends > 0:
                 able = min(able, self._room(index + 1) / stage.sends)
             self.queues[stage.name] -= able
+            # What is left now, and not what comes within this step: a step is no delay.
+            self.waits[stage.name] = self.queues[stage.name] / (self.counts[stage.name] * max(1.0, speed[stage.name]))
             self.taken[stage.name] += able
             self.busy[stage.name] += able / max(1.0, speed[stage.name]) / self.counts[stage.name]
             if index + 1 < len(self.stages):
@@ -149,12 +185,12 @@ class Watched:
         self.samples: dict[Series, deque[tuple[float, float]]] = {}
         self.base: dict[Series, float] = {}
         self.due: list[tuple[float, str, int]] = []
-        self.arrived: deque[float] = deque(maxlen=10)
 
     def run(self) -> Report:
         plan, model = self.plan, self.model
         partitions: dict[str, list[int]] = {stage.name: [] for stage in plan.stages}
         lags: list[float] = []
+        latencies: list[float] = []
         used = 0.0
         changes: list[Decision] = []
         for second, rate in enumerate(plan.trace):
@@ -163,14 +199,13 @@ class Watched:
                 self.due.remove((when, name, count))
                 self._change(name, count)
             model.second(rate)
-            self.arrived.append(rate)
-            lag = model.lag / max(1.0, sum(self.arrived) / len(self.arrived))
-            lags.append(lag)
+            lags.append(model.lag_seconds)
+            latencies.append(model.slowest)
             for stage in plan.stages:
                 partitions[stage.name].append(model.counts[stage.name])
             # What is on its way runs beside what it replaces.
             used += sum(model.counts.values()) + sum(max(0, n - model.counts[name]) for _, name, n in self.due)
-            self._measure(at + 1, lag)
+            self._measure(at + 1, model.lag_seconds)
             for decision in self.governor.look(self._seen(at + 1), self._journal()):
                 if decision.changes:
                     changes.append(decision)
@@ -185,6 +220,9 @@ class Watched:
             tuple(self.governor.decisions),
             partitions,
             lags,
+            latencies,
+            self.governor.counts.get("policy", 0),
+            next((d.held for d in reversed(self.governor.decisions) if d.held.startswith("policy: ")), ""),
         )
 
     def _change(self, name: str, count: int) -> None:
@@ -214,12 +252,17 @@ class Watched:
         self._put(at, SOURCE, BUSY, 0.0)
         self._put(at, SINK, ROWS_IN, model.taken[SINK])
         self._put(at, SINK, BUSY, 0.0)
+        for bound, count in model.latency.buckets():
+            self._put(at, SINK, LATENCY, count, edge=bound)
         sent = model.read
         for index, stage in enumerate(self.plan.stages):
             before = SOURCE if index == 0 else self.plan.stages[index - 1].name
             self._put(at, before, ROWS_OUT, sent, edge=f"{before}>{stage.name}")
             self._put(at, stage.name, ROWS_IN, model.taken[stage.name])
             self._put(at, stage.name, BUSY, model.busy[stage.name], whole=True)
+            kept = min(stage.state_bytes, stage.row_bytes * model.taken[stage.name])
+            self._put(at, stage.name, STATE_BYTES, kept, gauge=True)
+            self._put(at, stage.name, HOT_SHARE, 0.0, gauge=True)
             sent = model.taken[stage.name] * stage.sends
         last = self.plan.stages[-1].name
         self._put(at, last, ROWS_OUT, sent, edge=f"{last}>{SINK}")

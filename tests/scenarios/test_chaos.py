@@ -113,7 +113,7 @@ class Crooked:
 
     def status(self) -> dict[str, Any]:
         epoch = self.epochs.pop(0) if len(self.epochs) > 1 else self.epochs[0]
-        out = [{"partition": "out/0", "epoch": epoch, "worker": "w"}]
+        out = [{"partition": "out/0", "number": 0, "epoch": epoch, "worker": "w"}]
         return {"outcome": "running", "kinds": {"out": "sink"}, "operators": {"out": out}}
 
     def scale(self, operator: str, count: int) -> dict[str, Any]:

@@ -44,14 +44,23 @@ def test_restored_with_another_parallelism(begin: Callable[..., Job], tmp_path: 
 
 
 @pytest.mark.timeout(60)
-def test_names_that_are_none_and_savepoints_that_are_not_there(begin: Callable[..., Job], tmp_path: Path) -> None:
+def test_names_that_are_none_and_savepoints_that_are_not_there(
+    begin: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(Misuse, match="there is no savepoint"):
         begin(counting("saved", ROWS, tmp_path / "gate"), restore="nowhere")
     with pytest.raises(Misuse, match="give one of them"):
         begin(counting("saved", ROWS, tmp_path / "gate"), restore="nowhere", resume=True)
     job = begin(counting("saved", ROWS, tmp_path / "gate"))
-    with pytest.raises(Misuse, match="no name for a savepoint"):
-        job.savepoint("../elsewhere")
+    for name in ("../elsewhere", "", "a\nb", "x" * 101):
+        with pytest.raises(Misuse, match="no name for a savepoint"):
+            job.savepoint(name)
+    # Before the whole flow keeps a checkpoint for it, which takes a moment, or for ever while nothing comes to rest.
+    (job.directory.path / "savepoints" / "taken").mkdir(parents=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(job, "_fixed", None)
+        with pytest.raises(Misuse, match="'taken' exists already"):
+            job.savepoint("taken")
     advance(job, 2)
     job.savepoint("v1")
     with pytest.raises(Misuse, match="exists already"):

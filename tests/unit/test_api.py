@@ -27,7 +27,7 @@ class Control:
     def targets(self) -> list[dict[str, Any]]:
         return [{"targets": ["127.0.0.1:9"], "labels": {"flow": "sales"}}]
 
-    def scale(self, operator: str, count: int) -> dict[str, Any]:
+    def scale(self, operator: str, count: int, dry_run: bool = False) -> dict[str, Any]:
         if operator != "count":
             raise Misuse(f"no operator {operator!r}; there is: count")
         self.asked.append((operator, count))
@@ -90,11 +90,14 @@ def test_errors_say_what_to_do(client: httpx.Client) -> None:
     answer = client.post("/scale", json={"operator": "cuont", "count": 3})
     assert (answer.status_code, answer.json()) == (400, {"error": "no operator 'cuont'; there is: count"})
     assert client.post("/savepoint", json={"name": "v1"}).status_code == 503
-    answer = client.post("/scale", json={"operator": "count", "count": 0})
-    assert (answer.status_code, answer.json()) == (
-        422,
-        {"error": "count=0: Input should be greater than or equal to 1"},
-    )
+    for body, said in (
+        ({"operator": "count", "count": 2.5}, "count=2.5; give a whole number"),
+        ({"operator": "count", "count": "3"}, "count='3'; give a whole number"),
+        ({"operator": 7, "count": 3}, "operator=7; give a text"),
+        ({"operator": "count"}, "count is missing"),
+    ):
+        answer = client.post("/scale", json=body)
+        assert (answer.status_code, answer.json()) == (422, {"error": said})
 
 
 def test_strangers_are_refused(client: httpx.Client, server: ApiServer) -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -21,6 +22,8 @@ flow = seep.Flow("words")
 words = flow.source("words", seep.MemorySource([{"word": "a"}, {"word": "b"}, {"word": "a"}]))
 words.key_by("word").aggregate(n=seep.count()).named("count").collect("counts")
 """
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -54,6 +57,18 @@ def test_run_local(run: Run) -> None:
     assert json.loads(out.splitlines()[-1]) == {"flow": "words", "state": "ended", "rows": {"counts": 2}}
 
 
+def test_what_a_console_sink_prints_is_on_the_console(run: Run) -> None:
+    app = APP.replace('.collect("counts")', '.changes().sink("screen", seep.ConsoleSink())')
+    rows = [{"word": "a", "n": 2, "change": "insert"}, {"word": "b", "n": 1, "change": "insert"}]
+    code, out, problem = run("run", app)
+    assert (code, problem) == (0, "")
+    assert sorted(line for line in out.splitlines() if line.startswith("screen: ")) == [
+        f"screen: {json.dumps(row)}" for row in rows
+    ]
+    told = [json.loads(line) for line in run("run", app, "--json")[1].splitlines()]
+    assert sorted(one["row"]["word"] for one in told if one.get("sink") == "screen") == ["a", "b"]
+
+
 def test_check_and_graph(run: Run) -> None:
     assert run("check", APP) == (0, "words: ok\n", "")
     code, out, _ = run("graph", APP)
@@ -61,6 +76,23 @@ def test_check_and_graph(run: Run) -> None:
     assert out.startswith("flowchart LR\n")
     assert "-->" in out
     assert {n["kind"] for n in json.loads(run("graph", APP, "--json")[1])["nodes"]} == {"source", "operator", "sink"}
+
+
+def test_graph_as_text_and_as_a_picture(run: Run) -> None:
+    assert run("graph", APP, "--format", "text")[1].splitlines() == [
+        "words",
+        "  words (source) -> count",
+        "  count (operator) -> counts",
+        "  counts (sink)",
+    ]
+    code, out, _ = run("graph", APP.replace('"count"', '"a<b"'), "--format", "svg", "--plan")
+    picture = ElementTree.fromstring(out)
+    assert code == 0
+    assert [text.text for text in picture.iter(f"{SVG}text")] == ["words", "a<b", "counts"]
+    assert len([path for path in picture.findall(f"{SVG}path") if path.get("marker-end")]) == 2
+    lefts = [float(box.attrib["x"]) for box in picture.iter(f"{SVG}rect")]
+    assert lefts == sorted(set(lefts))
+    assert run("graph", APP, "--format", "dot") == (2, "", "seep: --format dot: there are text, mermaid, svg\n")
 
 
 def test_graph_says_what_is_folded_and_why(run: Run) -> None:

@@ -26,9 +26,13 @@ class Control:
     def status(self) -> dict[str, Any]:
         return STATUS
 
-    def scale(self, operator: str, count: int) -> dict[str, Any]:
+    def scale(self, operator: str, count: int, dry_run: bool = False) -> dict[str, Any]:
         if operator != "count":
             raise Misuse(f"no operator {operator!r}; there are: count")
+        if dry_run:
+            old = {"count/0": "0-4095"} if count > 1 else {}
+            new = ["0-2047", "2048-4095"] if count > 1 else []
+            return {"operator": operator, "count": count, "dry_run": True, "now": 1, "old": old, "new": new}
         return {"operator": operator, "count": count}
 
     def rebalance(self, operator: str) -> dict[str, Any]:
@@ -108,6 +112,32 @@ def test_verbs(run: Run) -> None:
     assert run("kill", "my sales", "count/0") == (0, "killed worker w1, which ran count/0\n", "")
     assert run("savepoint", "my sales", "v1", "--json") == (0, '{"savepoint": "v1", "epoch": 9}\n', "")
     assert run("stop", "my sales", "--drain") == (0, "my sales stops (drain)\n", "")
+
+
+def test_a_dry_run_says_what_would_be_replaced(run: Run) -> None:
+    assert run("scale", "my sales", "count=2", "--dry-run")[1].splitlines() == [
+        "count: 1 -> 2 partitions (nothing was changed); it would replace",
+        "  count/0, buckets 0-4095",
+        "  by 2 with the buckets 0-2047, 2048-4095",
+    ]
+    assert run("scale", "my sales", "count=1", "--dry-run")[1] == "count: 1 partitions as it is; nothing would change\n"
+    assert json.loads(run("scale", "my sales", "count=2", "--dry-run", "--json")[1])["old"] == {"count/0": "0-4095"}
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (("scale", "my sales"), "; see: seep scale --help"),
+        (("stop", "my sales", "--dryn"), "--dryn"),
+        (("run", "app.py", "--workers", "0"), "--workers"),
+        (("nonsense",), "No such command 'nonsense'; see: seep --help"),
+    ],
+)
+def test_a_wrong_call_is_one_line(run: Run, call: tuple[str, ...], says: str) -> None:
+    code, out, problem = run(*call)
+    assert (code, out, len(problem.splitlines())) == (2, "", 1)
+    assert problem.startswith("seep: ")
+    assert says in problem
 
 
 def test_exit_codes(run: Run) -> None:

@@ -142,6 +142,33 @@ def test_a_nan_is_no_difference() -> None:
     driver.assert_exactly_once()
 
 
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [
+        (lambda driver: driver.scale("sales", 2), "sales is fed by hand"),
+        (lambda driver: driver.scale("count", 99), "count may have 1 to 16 partitions, not 99"),
+        (lambda driver: driver.scale("count", 0), "count may have 1 to 16 partitions, not 0"),
+        (lambda driver: driver.scale("count", 2.5), "count=2.5; give a whole number"),
+        (lambda driver: driver.advance("-5s"), "time does not go back"),
+    ],
+)
+def test_steps_that_cannot_be(step: Any, says: str) -> None:
+    with pytest.raises(seep.Misuse, match=says):
+        step(Driver(sales_flow()))
+
+
+def test_a_source_that_starts_as_several() -> None:
+    flow = seep.Flow("several")
+    rows = flow.source("rows", seep.MemorySource([{"a": 1}])).scale(start=2)
+    rows.key_by("a").aggregate(n=seep.count()).named("count").collect("counts")
+    driver = Driver(flow)
+    driver.feed("rows", [{"a": 1}])
+    driver.kill("rows", 1)
+    driver.feed("rows", [{"a": 1}])
+    assert driver.output("counts") == [{"a": 1, "n": 2}]
+    driver.assert_exactly_once()
+
+
 def test_a_difference_is_found() -> None:
     """An operator with a memory of its own that no checkpoint holds: the assertion must see it."""
 

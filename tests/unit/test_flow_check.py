@@ -28,6 +28,18 @@ def table() -> seep.Table:
     return stream().drop("change").key_by("k").table()
 
 
+def test_a_cycle_made_by_hand_is_refused_in_one_line() -> None:
+    flow = seep.Flow("test")
+    rows = flow.source("rows", seep.MemorySource(ROWS)).key_by("k")
+    first = rows.aggregate(n=seep.count()).named("first")
+    second = first.changes().key_by("k").aggregate(n=seep.count()).named("second")
+    second.collect("out")
+    vertices = {vertex.name: vertex for vertex in flow.vertices}
+    vertices["first"].inputs = vertices["out"].inputs
+    with pytest.raises(seep.Misuse, match=r"test_flow_check.py:\d+: the flow has a cycle: first -> second -> first;"):
+        compile_flow(flow)
+
+
 TUMBLING = seep.tumbling("1s", by="arrival")
 
 

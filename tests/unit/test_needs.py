@@ -83,7 +83,7 @@ def test_java(home: Path, monkeypatch: pytest.MonkeyPatch, version: str, says: s
 def test_a_master_that_is_not_there(home: Path, monkeypatch: pytest.MonkeyPatch, on: str, form: str) -> None:
     monkeypatch.setenv("JAVA_HOME", str(java(home, "17.0.1")))
     master = form.format(closed_port())
-    with pytest.raises(seep.Retry, match=f"{master} cannot be reached: .*refused"):
+    with pytest.raises(seep.Misuse, match=f"{master} cannot be reached: .*refused"):
         start(on, master)
     assert (home / "kept" / "store").exists()
 
@@ -118,6 +118,6 @@ def test_on_the_command_line(home: Path, monkeypatch: pytest.MonkeyPatch, capsys
     with pytest.raises(SystemExit) as ended:
         main()
     said = capsys.readouterr().err
-    assert ended.value.code == 3
+    assert ended.value.code == 2
     assert said.startswith("seep: the Spark master spark://127.0.0.1:")
     assert len(said.splitlines()) == 1

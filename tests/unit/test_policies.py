@@ -132,7 +132,7 @@ class Fixed:
 
     def decide(self, seen: Observed, operators: Sequence[str]) -> dict[str, Any]:
         wish = self.wishes.pop(0) if len(self.wishes) > 1 else self.wishes[0]
-        if isinstance(wish, Exception):
+        if isinstance(wish, BaseException):
             raise wish
         return dict.fromkeys(operators, wish)
 
@@ -165,6 +165,13 @@ def test_a_policy_that_raises_changes_nothing() -> None:
     assert "raised ZeroDivisionError: by zero" in one(governor.look(flowing(900, 1_000, 1), journal())).held
     assert governor.counts == {"policy": 1}
     assert one(governor.look(flowing(900, 1_000, 1), journal())).changes
+
+
+@pytest.mark.parametrize("error", [ValueError("two\nlines"), SystemExit("two\nlines")])
+def test_whatever_a_policy_raises_is_one_line(error: BaseException) -> None:
+    held = one(governed(error, 2).look(flowing(900, 1_000, 1), journal())).held
+    assert held == f"policy: Fixed raised {type(error).__name__}: two lines"
+    assert "\n" not in one(governed(Wish(3, "two\nlines")).look(flowing(900, 1_000, 1), journal())).why
 
 
 def test_a_policy_that_answers_with_nothing_of_the_kind_changes_nothing() -> None:

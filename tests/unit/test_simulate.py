@@ -95,6 +95,51 @@ def test_the_command_compares_policies(tmp_path: Path) -> None:
     assert (tmp_path / "policies.png").stat().st_size > 10_000
 
 
+def test_what_the_amounts_make_of_latency_and_state() -> None:
+    """A quarter of a second of work waits before the one operator, more at the source, and each row is remembered."""
+    few, enough = (
+        simulate(Plan([1_500.0] * 60, policy=Lazy(), start=n, stages=(Stage("only", 1_000.0),))) for n in (1, 2)
+    )
+    assert max(enough.latency_seconds) == pytest.approx(0.05, abs=0.001), "an epoch"
+    rows_behind = 60 * (1_500 - 1_000)
+    assert few.latency_seconds[-1] == pytest.approx(rows_behind / 1_500 + 0.05, abs=0.5)
+    noted = Noting()
+    simulate(Plan([1_500.0] * 20, noted, (Stage("only", 1_000.0, row_bytes=10.0, state_bytes=50_000.0),), start=1))
+    assert noted.seen[-1].operators["only"].state_bytes == 50_000.0
+    lates = [seen.operators["sink"].latency_seconds for seen in noted.seen]
+    assert lates[0] < lates[-1], "more and more rows wait"
+
+
+class Noting:
+    def __init__(self) -> None:
+        self.seen: list[Observed] = []
+
+    def decide(self, seen: Observed, operators: list[str]) -> dict[str, int]:
+        self.seen.append(seen)
+        return {}
+
+
+def test_a_goal_for_latency_is_not_the_rate_policy_again() -> None:
+    rates = trace_of("step")
+    rate, latency = (simulate(Plan(rates, policy)) for policy in ("rate", "latency:250ms"))
+    assert latency.partitions != rate.partitions
+
+
+class Broken:
+    def decide(self, seen: Observed, operators: list[str]) -> dict[str, int]:
+        raise ValueError("two\nlines")
+
+
+def test_a_policy_that_raises_is_told_of() -> None:
+    given = ["simulate", "--policy", "tests.unit.test_simulate:Broken", "--trace", "step"]
+    answer = CliRunner().invoke(app, given)
+    assert isinstance(answer.exception, Misuse)
+    assert re.search(
+        r"Broken at \d+ looks, policy: Broken raised ValueError: two lines; mend it$", str(answer.exception)
+    )
+    assert "moves                0" in answer.output
+
+
 def test_wrong_traces_and_policies(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="no trace"):
         trace_of("yesterday")

@@ -1,0 +1,23 @@
+"""Numbers of things as users give them: whole, and within bounds. A fraction or a text would go wrong much later."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from seep.errors import Misuse
+
+
+def whole(name: str, value: Any, least: int = 0) -> int:
+    """The number; refuses what is none, and what is less than the least.
+
+    >>> whole("count", 3)
+    3
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool) or number < least:
+        raise Misuse(f"{name}={value!r}; give a whole number from {least} up")
+    return number
