@@ -311,6 +311,11 @@ def endless(flow: Flow, name: str, time: str | None) -> Stream:
     return flow.source(name, source, time=time)
 
 
+class Passing(seep.Operator):
+    def on_row(self, row: Any, ctx: Any) -> None:
+        ctx.emit({"k": row.k, "m": row.n, "at": row.at})
+
+
 def warned(flow: Flow) -> Iterator[str]:
     return (finding.message for finding in check(flow) if "never drops its state" in finding.message)
 
@@ -318,7 +323,8 @@ def warned(flow: Flow) -> Iterator[str]:
 def test_check_warns_of_state_that_is_never_dropped() -> None:
     flow = Flow("kept")
     silent, timed = endless(flow, "silent", None), endless(flow, "timed", "at")
-    told = timed.key_by("k").join_table(silent.key_by("k").table().named("table")).named("told").rename(m="n")
+    out = {"k": str, "m": int, "at": datetime}
+    told = timed.key_by("k").apply(Passing(), silent.key_by("k"), out=out).named("told")
     told.select("k", "m", "at").key_by("k").join(timed.key_by("k"), within="5s").named("joined").collect("a")
     timed.key_by("k").dedupe("n").named("once").collect("b")
     timed.key_by("k").aggregate(typical=median("n")).named("medians").collect("c")

@@ -122,9 +122,6 @@ def test_what_does_not_exist_is_refused() -> None:
         driver.kill("nobody", 0)
     with pytest.raises(seep.Misuse, match="there is no count/1"):
         driver.kill("count", 1)
-    for wrong in (0, -1, 1.5):
-        with pytest.raises(seep.Misuse, match="from 1 on"):
-            driver.scale("count", wrong)  # type: ignore[arg-type]
     with pytest.raises(seep.Misuse, match="no sink 'count'"):
         driver.output("count")
     with pytest.raises(seep.Misuse, match="count has no late rows"):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from seep.protocol.effects import Publish
+from seep.model.ids import Generation, PartitionId
+from seep.protocol.effects import Append, FenceStore, Publish, ReadLog
 from seep.sim.directed.registry import demand, scenario
 from seep.sim.stage import Stage, chain
+from seep.sim.store import SimStore
 from seep.sim.world import SimNode
 
 SLOW_MS = 120.0
@@ -29,3 +31,19 @@ def split_sink_shows_in_order() -> None:
     stage.play_through()
     demand(len(set(shown)) == 3, "the sink was not split")
     demand(sorted(shown, key=bool) == shown, "a successor has shown its epochs before those that came earlier")
+
+
+@scenario
+def torn_commit_is_tried_again() -> None:
+    """Of a commit of several epochs a crash keeps any first part; the same commit, tried again, adds the rest."""
+    who, generation = PartitionId("out", 0), Generation(1, 1)
+    records = [(epoch, ((epoch, 0), b"%d" % epoch)) for epoch in (3, 4, 7, 8)]
+    for kept in range(len(records) + 1):
+        store = SimStore()
+        store.perform(FenceStore(0, who, generation))
+        for epoch, record in records[:kept]:
+            store.perform(Append(0, who, generation, epoch, record))
+        *before, last = records
+        store.perform(Append(0, who, generation, *last, tuple(before)))
+        reply = store.perform(ReadLog(0, who))
+        demand(reply is not None and reply.value == records, f"with {kept} of them kept the log holds others")

@@ -115,6 +115,7 @@ TAKING = (
         "seep.protocol.effects",
         "[record for record in records if record[0] > last]",
         "(records if self.epoch > last else [])",
+        scenario="torn-commit-is-tried-again",
     ),
     Mutant(
         "order-of-arrival",
