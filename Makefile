@@ -8,6 +8,8 @@ START ?= 1
 KILLS ?= 20
 BENCH ?= keyed-window
 DEMO_ON ?= spark
+# Tests that need no process of their own run beside each other; those with real processes and servers one by one.
+BESIDE := tests/unit tests/properties tests/simulation tests/foreign tests/docs seep operators demo benchmarks pyspark_seep
 DEMO_EDGES ?= memory
 COMPILE := uv pip compile pyproject.toml --python-version 3.11 --no-header --no-annotate --no-emit-index-url --quiet
 
@@ -64,7 +66,8 @@ test: setup
 	$(MAKE) lint
 	$(MAKE) type
 	$(MAKE) arch
-	$(BIN)/pytest -q -m "not slow"
+	$(BIN)/pytest -q -m "not slow" -n auto --maxprocesses 8 $(BESIDE)
+	$(BIN)/pytest -q -m "not slow" tests/scenarios tests/conformance
 
 sim: setup
 	$(BIN)/python -m seep.sim --seeds $(SEEDS) --start $(START)

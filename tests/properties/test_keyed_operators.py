@@ -172,8 +172,8 @@ def aggregated(content: Rows) -> dict[str, Any]:
         "sum": sum(numbers) if numbers else None,
         "ratios": running if ratios else None,
         "average": sum(numbers) / len(numbers) if numbers else None,
-        "low": min(real) if real else (math.nan if nans else None),
-        "high": math.nan if nans else (max(real) if real else None),
+        "low": min(real) + 0.0 if real else (math.nan if nans else None),
+        "high": math.nan if nans else (max(real) + 0.0 if real else None),  # of two zeros it is the one without a sign
         "first_text": min(texts, key=str.encode) if texts else None,
         "last_text": max(texts, key=str.encode) if texts else None,
         "double": max(n // 2 for n in numbers) if numbers else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import polars as pl
@@ -235,8 +236,9 @@ def test_kills_and_splits_of_a_pruned_join() -> None:
     driver = Driver(flow, seed=6)
     assert "note" in driver._graph.nodes["join"].make.unread
     for epoch in range(6):
-        driver.feed("shops", [{"shop": f"s{epoch}", "town": "Ulm", "note": "x", "n": epoch, "at": epoch * SECOND}])
-        rows = [dict.fromkeys(SALES.names) | {"shop": f"s{i % 5}", "n": i, "at": epoch * SECOND} for i in range(8)]
+        at = datetime(2024, 1, 1, tzinfo=UTC) + timedelta(seconds=epoch)
+        driver.feed("shops", [{"shop": f"s{epoch}", "town": "Ulm", "note": "x", "n": epoch, "at": at}])
+        rows = [dict.fromkeys(SALES.names) | {"shop": f"s{i % 5}", "n": i, "at": at} for i in range(8)]
         driver.feed("sales", rows)
         if epoch == 1:
             driver.checkpoint()

@@ -323,7 +323,7 @@ LIVES = (
         "other-reread-taken",
         "a reread that differs from the epoch log stops the flow",
         SOURCE,
-        '        if not same_rows(shapes_of(merged), record["edges"]):',
+        '        if not same_rows(shapes_of(outputs_by_edge), record["edges"]):',
         "        if False:",
         scenario="fickle-source-is-found-out",
     ),
