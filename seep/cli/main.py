@@ -58,7 +58,9 @@ def options(
 
 def main() -> None:
     try:
-        sys.exit(app(standalone_mode=False))
+        sys.exit(app(standalone_mode=False) or 0)
+    except typer.Abort:
+        sys.exit(130)  # Ctrl-C
     except _Usage as error:
         typer.echo(f"seep: {_usage_line(error)}", err=True)
         sys.exit(2)

@@ -20,7 +20,7 @@ Statuses = Mapping[PartitionId, Status]
 
 def check_count(node: Node, count: Any) -> int:
     """The number of partitions that was asked for; refuses one that the operator may not have."""
-    number = whole("count", count)
+    number = count if type(count) is int else whole("count", count)
     if not node.minimum <= number <= node.maximum:
         raise Misuse(f"{node.name} may have {node.minimum} to {node.maximum} partitions, not {number}")
     return number

@@ -58,7 +58,7 @@ def test_names_that_are_none_and_savepoints_that_are_not_there(
     # Before the whole flow keeps a checkpoint for it, which takes a moment, or for ever while nothing comes to rest.
     (job.directory.path / "savepoints" / "taken").mkdir(parents=True)
     with monkeypatch.context() as patch:
-        patch.setattr(job, "_fixed", None)
+        patch.setattr(job, "_fixing", None)
         with pytest.raises(Misuse, match="'taken' exists already"):
             job.savepoint("taken")
     advance(job, 2)
