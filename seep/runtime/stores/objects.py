@@ -91,9 +91,9 @@ class ObjectStore:
         below: Mapping[str, int] = self.below.statistics()
         return {**below, "damaged_checkpoints": self._damaged}
 
-    def tail(self, partition: PartitionId) -> Any:
-        """For an onlooker who follows a partition's log."""
-        return self.below.tail(partition)
+    def tail(self, partition: PartitionId, place: Any = None) -> Any:
+        """For an onlooker who follows a partition's log; `place`: from where another one stood."""
+        return self.below.tail(partition, place)
 
     def forget(self) -> None:
         """Delete everything under the prefix, and what the store below keeps elsewhere."""
