@@ -20,6 +20,7 @@ OPEN_BYTES = 64 << 20
 """Of all bodies that are being received."""
 OPEN_CONNECTIONS = 256
 BODY_SECONDS = 30.0
+PASS_SECONDS = 2.0
 RETRY_SECONDS = 1
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -82,24 +83,31 @@ class Intake:
         await send({"type": "http.response.body", "body": json.dumps(answer).encode() + b"\n"})
 
     async def _answer(self, scope: dict[str, Any], receive: Receive) -> tuple[int, dict[str, Any]]:
-        if scope["method"] != "POST":
-            return 405, {"error": "POST rows, a JSON object a line"}
         headers = dict(scope["headers"])
-        if b"origin" in headers:
-            return 403, {"error": "not from a web page"}
-        length = headers.get(b"content-length", b"")
-        if not length.isdigit():
-            return 411, {"error": "say Content-Length"}
-        size_bytes = int(length)
-        if size_bytes > BODY_BYTES:
-            return 413, {"error": f"send at most {BODY_BYTES} bytes at once"}
-        if self._inbox.full or self._open_bytes + size_bytes > OPEN_BYTES:
-            return 503, {"error": "the flow is behind; try again"}
+        refusal = self._refused(scope["method"], headers)
+        if refusal is not None:
+            await _pass_over(receive)
+            return refusal
+        size_bytes = int(headers[b"content-length"])
         self._open_bytes += size_bytes
         try:
             return await self._take(receive)
         finally:
             self._open_bytes -= size_bytes
+
+    def _refused(self, method: str, headers: dict[bytes, bytes]) -> tuple[int, dict[str, Any]] | None:
+        if method != "POST":
+            return 405, {"error": "POST rows, a JSON object a line"}
+        if b"origin" in headers:
+            return 403, {"error": "not from a web page"}
+        length = headers.get(b"content-length", b"")
+        if not length.isdigit():
+            return 411, {"error": "say Content-Length"}
+        if int(length) > BODY_BYTES:
+            return 413, {"error": f"send at most {BODY_BYTES} bytes at once"}
+        if self._inbox.full or self._open_bytes + int(length) > OPEN_BYTES:
+            return 503, {"error": "the flow is behind; try again"}
+        return None
 
     async def _take(self, receive: Receive) -> tuple[int, dict[str, Any]]:
         try:
@@ -115,6 +123,21 @@ class Intake:
             except OSError as problem:
                 return 503, {"error": f"not kept: {problem.strerror}; try again"}
         return 200, {"rows": len(lines)}
+
+
+async def _pass_over(receive: Receive) -> None:
+    """Read what comes of a body that is refused, a piece at a time, and keep none of it: closing the connection on it
+    would take the answer away from who has not read it yet. Not for ever: who sends more is cut off."""
+    passed = 0
+    try:
+        async with asyncio.timeout(PASS_SECONDS):
+            while passed < BODY_BYTES:
+                message = await receive()
+                passed += len(message.get("body", b""))
+                if message["type"] == "http.disconnect" or not message.get("more_body", False):
+                    return
+    except TimeoutError:
+        return
 
 
 async def _body(receive: Receive) -> bytes | None:
