@@ -252,9 +252,10 @@ def test_a_flow_that_is_behind_answers_503(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_who_is_refused_can_read_why_however_much_he_sends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "UNREAD_BYTES", 0)
+    monkeypatch.setattr(listener, "UNREAD_BYTES", 100)
     port = free_port()
     with listening(seep.HttpSource(port, schema=SCHEMA), tmp_path / "log"):
+        assert post(port, body(range(100))).status_code == 200
         for _ in range(10):
             assert post(port, b"x" * 2_000_000).status_code == 503
         assert httpx.put(f"http://127.0.0.1:{port}/", content=b"x" * 2_000_000).status_code == 405
