@@ -12,6 +12,7 @@ import seep
 from seep.backends.local import LocalBackend
 from seep.running.job import Job
 from seep.runtime.job import JobDirectory
+from tests.servers import RedisServer
 
 Start = Callable[..., Job]
 
@@ -37,3 +38,12 @@ def begin(home: Path) -> Iterator[Start]:
     yield make
     for job in jobs:
         job.close()
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    """A server of one test, which may do anything to it."""
+    server = RedisServer(tmp_path / "redis")
+    server.start()
+    yield server
+    server.stop()

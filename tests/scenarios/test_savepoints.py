@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,6 @@ import seep
 from seep.errors import Misuse
 from seep.running.job import Job
 from tests.scenarios.oracles import Gated, advance, assert_exact, counting, expected
-from tests.servers import RedisServer
 
 ROWS = 30_000
 
@@ -65,14 +64,6 @@ def test_names_that_are_none_and_savepoints_that_are_not_there(
     job.savepoint("v1")
     with pytest.raises(Misuse, match="exists already"):
         job.savepoint("v1")
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path / "redis")
-    server.start()
-    yield server
-    server.stop()
 
 
 def counted(name: str, rows: int, gate: Path, operator: str = "count") -> seep.Flow:
