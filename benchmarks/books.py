@@ -1,6 +1,7 @@
 """What the sources of a running job have cut: of each epoch its rows, and when they were read.
 
-The epoch log is trimmed as checkpoints become durable, so it is read again and again while the job runs.
+The epoch log is trimmed as checkpoints become durable, so it is followed while the job runs; without its lock, for
+which the source would wait before it announces an epoch.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from seep.model.ids import PartitionId
-from seep.protocol.effects import ReadLog
 from seep.running import Job
+from seep.runtime.stores.base import Tail
 
 
 class Books:
@@ -22,14 +23,16 @@ class Books:
         self.job = job
         self.sources = tuple(sources)
         self._cuts: dict[tuple[str, int, int], Mapping[str, Any]] = {}
+        self._store = job.directory.store()
+        self._tails: dict[PartitionId, Tail] = {}
 
     def look(self) -> None:
-        store = self.job.directory.store()
         for source in self.sources:
             for number in range(self.job.journal.next_number.get(source, 0)):
-                reply = store.perform(ReadLog(0, PartitionId(source, number)))
-                if reply is not None and reply.value:
-                    self._cuts |= {(source, number, epoch): record for epoch, record in reply.value}
+                who = PartitionId(source, number)
+                if who not in self._tails:
+                    self._tails[who] = self._store.tail(who)
+                self._cuts |= {(source, number, epoch): record for epoch, record in self._tails[who].more()}
 
     def given(self, splits: int) -> dict[str, list[int]]:
         """By source, how many rows each split has given."""

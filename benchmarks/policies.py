@@ -53,7 +53,7 @@ class Patience:
     most_seconds: float
 
 
-PATIENCE = {"rate": Patience(14.0, 60.0), "threshold": Patience(26.0, 200.0)}
+PATIENCE = {"rate": Patience(20.0, 80.0), "threshold": Patience(26.0, 200.0)}
 """A threshold adds one partition at a time, after two reports of 5 s each."""
 
 

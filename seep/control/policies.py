@@ -29,8 +29,6 @@ CATCH_UP_SECONDS = 30.0
 POINTS = 32
 BAND = 0.1
 """Of a partition: a number stays while what is needed is no more than this above it, or below the next smaller one."""
-SHRINK = 1.1
-"""Before a partition is given back, so many times what comes must still find room."""
 LEAST_EFFICIENCY = 0.5
 """However badly more partitions have helped: one of them is taken to do at least this share of what one did."""
 
@@ -100,7 +98,7 @@ class Rate:
         count = self._efficiency[name].partitions
         if count(now, needed - BAND) > now:
             return count(now, needed)
-        return min(now, count(now, needed * SHRINK + BAND))
+        return min(now, count(now, needed + BAND))
 
 
 class Latency:
