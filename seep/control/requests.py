@@ -44,6 +44,8 @@ class WorkerLost:
     """The worker's connection closed, or its process or task ended."""
 
     worker: str
+    asked: bool = False
+    """Somebody asked for it to be killed."""
 
 
 Request = ScaleTo | Rebalance | FixEpoch | ReleaseEpoch | StopFlow

@@ -16,11 +16,12 @@ from typing import Any
 
 from seep.control.controller import Controller
 from seep.control.requests import Request, WorkerLost
-from seep.model.ids import CONTROLLER, PartitionId
+from seep.model.ids import CONTROLLER, Generation, PartitionId
 from seep.model.settings import Settings
 from seep.partition.contract import Graph
 from seep.partition.pulse import Pulse
 from seep.partition.sink import SinkPartition
+from seep.partition.wary import Note
 from seep.partition.worker import Worker
 from seep.protocol.effects import Effect, Publish, Published, ReleaseWorker, Send, StoreReply, WantWorkers
 from seep.protocol.journal import Journal
@@ -31,6 +32,23 @@ START_WALL_MS = 1_700_000_000_000
 TICK_MS = 5.0
 WATCH_EVERY = 64
 """Events between two looks of the watch."""
+
+
+class ProcessDied(BaseException):
+    """User code has ended the process that runs it: nothing in there can catch this."""
+
+
+class SimNotes:
+    """`seep.partition.wary.Notes` in what outlives every process."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[PartitionId, Generation], Note | None] = {}
+
+    def write(self, partition: PartitionId, generation: Generation, note: Note | None) -> None:
+        self.kept[partition, generation] = note
+
+    def read(self, partition: PartitionId, generation: Generation) -> Note | None:
+        return self.kept.get((partition, generation))
 
 
 class SimNode:
@@ -81,6 +99,7 @@ class World:
         self.published: dict[PartitionId, set[int]] = {}
         """Epochs that each sink has shown to the outside."""
         self.messages = 0
+        self.notes = SimNotes()
         self.store_errors = 0.0
         """Share of store calls that fail, half of them after they took effect."""
         self.store_down_until = 0.0
@@ -133,7 +152,9 @@ class World:
     def start_worker(self) -> None:
         self.spawned += 1
         name = f"w{self.spawned}"
-        node = self.nodes[name] = SimNode(name, Worker(name, self.graph, self.settings))
+        machine = Worker(name, self.graph, self.settings)
+        machine.desk.notes = self.notes
+        node = self.nodes[name] = SimNode(name, machine)
         self.at(0.0, self._tick, node)
 
     def live_workers(self) -> list[SimNode]:
@@ -195,10 +216,9 @@ class World:
             return
         node.turns += 1
         if isinstance(node.machine, Controller):
-            effects = node.machine.tick(self.now_ms)
-        else:
-            effects = node.machine.tick(self.now_ms, self.wall_ms() + node.clock_offset_ms)
-        self._perform(node, effects)
+            self._perform(node, node.machine.tick(self.now_ms))
+        elif not self._runs(node, node.machine.tick, self.now_ms, self.wall_ms() + node.clock_offset_ms):
+            return
         jitter = self.random.random() if self.jitter_ms else 0.0
         self.at(TICK_MS + jitter + node.slowness_ms, self._tick, node)
 
@@ -296,4 +316,15 @@ class World:
             return
         self.messages += 1
         node.turns += 1
-        self._perform(node, node.machine.handle(event, self.now_ms))
+        self._runs(node, node.machine.handle, event, self.now_ms)
+
+    def _runs(self, node: SimNode, work: Callable[..., list[Effect]], *arguments: Any) -> bool:
+        """Do it; False: the process has died of it, and what it had decided is lost."""
+        try:
+            effects = work(*arguments)
+        except ProcessDied:
+            self.counts["died of a row"] += 1
+            self.crash(node.name)
+            return False
+        self._perform(node, effects)
+        return True
