@@ -37,8 +37,11 @@ class Deaths:
         it."""
         known = self._of(entry)
         epoch = last.epoch if last is not None else -1
-        further = epoch > known.reached
-        count, crashes = (0, 0) if further else (known.count, known.crashes)
+        count, crashes = known.count, known.crashes
+        if epoch > known.reached:
+            # A source that gets closer to the row by some shorter epochs is as suspect as before.
+            near = crashes >= SUSPECT_AFTER and epoch <= known.reached + 2**crashes
+            count, crashes = 0, SUSPECT_AFTER if near else 0
         self._known[entry.partition] = known = _Known(max(epoch, known.reached), count + 1, crashes + int(died))
         if known.count < HOPELESS:
             return ""
@@ -55,9 +58,9 @@ class Deaths:
         return replace(entry, deaths=known.crashes, reached=known.reached, died=entry.generation if died else None)
 
     def found(self, entry: Entry) -> None:
-        """A row was found that it died on: it may die again on others that are near."""
-        known = self._of(entry)
-        self._known[entry.partition] = known._replace(count=SUSPECT_AFTER, crashes=SUSPECT_AFTER)
+        """A row was found that it died on: it may die again on others that are near. Those that were in the same
+        process, and got no further because of it, begin anew."""
+        self._known = {entry.partition: _Known(self._of(entry).reached, SUSPECT_AFTER, SUSPECT_AFTER)}
 
     def _of(self, entry: Entry) -> _Known:
         """One that a controller before this one has suspected is not a stranger."""

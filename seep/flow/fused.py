@@ -25,6 +25,7 @@ from operators.step import DEAD_LETTERS, Failure, Site, Step, dead_letters
 from operators.tally import Tally
 from seep.flow.grouping import Directed, Grouping
 from seep.model.arrow import CHANGE, DELETE, ArrowBatch, ArrowState
+from seep.model.care import CAREFREE, Care
 from seep.model.epoch import Moment
 from seep.model.ids import BEGINNING, FOREVER, KeyRange
 from seep.model.keyspace import buckets_of
@@ -95,11 +96,11 @@ class Runner:
     def run(self, outputs: Mapping[str, ArrowBatch], site: Site) -> dict[str, ArrowBatch]:
         """By edge: the rows that have come to its end."""
         edges: dict[str, ArrowBatch] = {}
-        self._follow(self.tails, outputs, site, edges)
+        self._follow(self.tails, outputs, site, edges, "")
         return edges
 
     def _follow(
-        self, after: Tails, outputs: Mapping[str, ArrowBatch], site: Site, edges: dict[str, ArrowBatch]
+        self, after: Tails, outputs: Mapping[str, ArrowBatch], site: Site, edges: dict[str, ArrowBatch], path: str
     ) -> None:
         for name, batch in outputs.items():
             if batch.rows == 0:
@@ -108,14 +109,15 @@ class Runner:
                 letters = batch.record.to_pylist()
                 self.unclaimed.extend(letters)
                 self.refused.update(letter["operator"] for letter in letters)
-            for follower in after.get(name, ()):
+            for number, follower in enumerate(after.get(name, ())):
                 if isinstance(follower, Route):
                     site.tally.add(OUT + follower.edge, batch.buckets)
                     sent = edges[follower.edge] = self._turn(follower, batch, site.epoch)
                     site.tally.add_digest(OUT_DIGEST + follower.edge, int(batch.buckets[0]), sent.digest())
                 else:
                     site.operator = follower.name
-                    self._follow(follower.after, follower.step.run(batch, site), site, edges)
+                    site.step = f"{path}{name}.{number}/"
+                    self._follow(follower.after, follower.step.run(batch, site), site, edges, site.step)
 
     def _turn(self, route: Route, batch: ArrowBatch, epoch: int | None) -> ArrowBatch:
         if route.combine is None:
@@ -143,6 +145,7 @@ class FusedLogic:
         self.head = head
         self.replicated = replicated
         self.runner = Runner(name, tails)
+        self.care: Care = CAREFREE
         self._tally = Tally()
         self._books = Books()
 
@@ -152,8 +155,10 @@ class FusedLogic:
                 self._tally.add(f"{IN}{port}", batch.buckets, batch.weights)
                 self._tally.add_digest(f"{IN_DIGEST}{port}", int(batch.buckets[0]), batch.digest())
                 self._books.note(f"{IN}{port}", moment.epoch, batch)
+        if hasattr(self.head, "care"):
+            self.head.care = self.care
         outputs = self.head.take(moment, inputs)
-        site = Site(self.runner.name, moment.epoch, self._tally)
+        site = Site(self.runner.name, moment.epoch, self._tally, care=self.care)
         errors = outputs.get("errors")
         if errors is not None and errors.record.schema != DEAD_LETTERS:
             # A window hands back rows without a usable time as they came.

@@ -57,8 +57,7 @@ class SourcePartition:
         self.pace = Pace(desk.settings.first_epoch_rows, desk.settings.epoch_ms)
         self.appending: tuple[int, Record, dict[str, Batch]] | None = None
         self.logged = False
-        self.truncated = 0
-        self.rows = 0
+        self.truncated = self.rows = 0
         self.bases: dict[PartitionId, Record] = {}
         self._fence(desk.call)
 

@@ -72,6 +72,8 @@ class ControllerHost:
         self.changes = Changes()
         self.ended = threading.Event()
         self._requests: deque[Request] = deque()
+        self._killed: set[str] = set()
+        """Because somebody asked for it."""
         self._wanted = 0
         self._wanted_ms = 0.0
         self._abandoned = threading.Event()
@@ -93,6 +95,7 @@ class ControllerHost:
         entry = self.view.journal.entries.get(partition)
         if entry is None or not entry.worker:
             return ""
+        self._killed.add(entry.worker)
         self.backend.kill(entry.worker)
         return entry.worker
 
@@ -137,7 +140,7 @@ class ControllerHost:
             if isinstance(message, Hello | Report | Busy) and message.worker == speaker(sender):
                 self._perform(machine.handle(message, now_ms()))
         for worker in dict.fromkeys([*self.transport.lost(), *self.backend.events()]):
-            self._perform(machine.handle(WorkerLost(worker), now_ms()))
+            self._perform(machine.handle(WorkerLost(worker, worker in self._killed), now_ms()))
         for answer in self.background.answers():
             if isinstance(answer, StoreReply):
                 self._perform(machine.handle(answer, now_ms()))

@@ -106,7 +106,7 @@ def run_schedule(seed: int, faults: list[Fault] | None = None) -> Outcome:
     """Run the seed's flow under the seed's faults (or the given ones), heal, and judge."""
     random = Random(seed)
     drawn = draw_schedule(random)
-    columns, poison = seed % COLUMNS_EVERY == 0, seed % POISON_EVERY == 1
+    columns, poison = seed % COLUMNS_EVERY == 0, seed % POISON_EVERY == 2
     flow, graph = drawn.flow, poisoned(drawn.flow.graph) if poison else drawn.flow.graph
     world = (_columns if columns else World)(graph, drawn.settings, random, drawn.workers, drawn.parts)
     injector, watch = Injector(world, flow), Watch(world)

@@ -105,6 +105,8 @@ class World:
         self.store_down_until = 0.0
         self.store_starts = 0
         self.counts: Counter[str] = Counter()
+        self.died: Callable[[str], None] = self.crash
+        """What becomes of a process that a row has ended."""
         self.watch: Callable[[], None] | None = None
         """Looks at the world every few events, and raises when something is wrong."""
         self.start_controller()
@@ -160,9 +162,9 @@ class World:
     def live_workers(self) -> list[SimNode]:
         return [n for n in self.nodes.values() if n.alive and n.name != CONTROLLER]
 
-    def crash(self, name: str, detect_ms: float | None = 3.0) -> None:
+    def crash(self, name: str, detect_ms: float | None = 3.0, asked: bool = False) -> None:
         """SIGKILL: everything volatile is gone; the controller hears of the closed connection a little later, or (None)
-        never: then only its silence tells."""
+        never: then only its silence tells. `asked`: it was the controller's host that killed it."""
         node = self.nodes[name]
         node.alive = False
         if name == CONTROLLER:
@@ -171,7 +173,7 @@ class World:
         if detect_ms is None:
             detect_ms = self.settings.suspect_ms
         else:
-            self.at(detect_ms, self._to_controller, WorkerLost(name))
+            self.at(detect_ms, self._to_controller, WorkerLost(name, asked))
         self.at(detect_ms + 20.0 * self.random.random(), self._respawn)
 
     def occupy(self, node: SimNode, for_ms: float) -> None:
@@ -324,7 +326,7 @@ class World:
             effects = work(*arguments)
         except ProcessDied:
             self.counts["died of a row"] += 1
-            self.crash(node.name)
+            self.died(node.name)
             return False
         self._perform(node, effects)
         return True
