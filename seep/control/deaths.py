@@ -22,7 +22,7 @@ HOPELESS = 25
 class _Known(NamedTuple):
     reached: int
     """The epoch it had got to."""
-    count: int
+    times: int
     """How often it died there."""
     crashes: int
     """How often of these by itself."""
@@ -37,13 +37,13 @@ class Deaths:
         it."""
         known = self._of(entry)
         epoch = last.epoch if last is not None else -1
-        count, crashes = known.count, known.crashes
+        times, crashes = known.times, known.crashes
         if epoch > known.reached:
             # A source that gets closer to the row by some shorter epochs is as suspect as before.
             near = crashes >= SUSPECT_AFTER and epoch <= known.reached + 2**crashes
-            count, crashes = 0, SUSPECT_AFTER if near else 0
-        self._known[entry.partition] = known = _Known(max(epoch, known.reached), count + 1, crashes + int(died))
-        if known.count < HOPELESS:
+            times, crashes = 0, SUSPECT_AFTER if near else 0
+        self._known[entry.partition] = known = _Known(max(epoch, known.reached), times + 1, crashes + int(died))
+        if known.times < HOPELESS:
             return ""
         return f"SeepError: {shown} died {HOPELESS} times at epoch {known.reached}; see the workers' logs"
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 from operators.books import TABLE, Books
 from operators.combine import Combine, Combiner, worth_folding
 from operators.index import KeyIndex
+from operators.rehearsal import Rehearsal
 from operators.retract import SIGN
 from operators.search import warm_search
 from operators.step import DEAD_LETTERS, Failure, Site, Step, dead_letters
@@ -141,9 +142,17 @@ class Runner:
 class FusedLogic:
     """An operator with its tails: what a partition runs (`seep.partition.contract.Logic`)."""
 
-    def __init__(self, name: str, head: Any, tails: Tails, replicated: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self,
+        name: str,
+        head: Any,
+        tails: Tails,
+        replicated: frozenset[int] = frozenset(),
+        rehearsal: Rehearsal | None = None,
+    ) -> None:
         self.head = head
         self.replicated = replicated
+        self._rehearsal = rehearsal
         self.runner = Runner(name, tails)
         self.care: Care = CAREFREE
         self._tally = Tally()
@@ -157,13 +166,19 @@ class FusedLogic:
                 self._books.note(f"{IN}{port}", moment.epoch, batch)
         if hasattr(self.head, "care"):
             self.head.care = self.care
-        outputs = self.head.take(moment, inputs)
         site = Site(self.runner.name, moment.epoch, self._tally, care=self.care)
+        letters: list[ArrowBatch] = []
+        if self.care.needed and self._rehearsal is not None:
+            inputs, letters = self._rehearsal.sifted(inputs, site)
+        outputs = self.head.take(moment, inputs)
         errors = outputs.get("errors")
         if errors is not None and errors.record.schema != DEAD_LETTERS:
             # A window hands back rows without a usable time as they came.
             reasons = [Failure(at, "event time is null or out of range") for at in range(errors.rows)]
             outputs = {**outputs, "errors": dead_letters(errors, reasons, site)}
+        if letters:
+            known = [outputs["errors"]] if "errors" in outputs else []
+            outputs = {**outputs, "errors": ArrowBatch.concat([*known, *letters]).by_bucket()}
         edges = self.runner.run(outputs, site)
         for edge, batch in edges.items():
             if batch.rows:
@@ -223,7 +238,12 @@ class LogicPlan:
     """Ports whose rows every partition gets."""
 
     def __call__(self) -> FusedLogic:
-        return FusedLogic(self.name, self.head(self.name, self.ports), self.tails, self.replicated)
+        return FusedLogic(self.name, self.head(self.name, self.ports), self.tails, self.replicated, self._rehearsal())
+
+    def _rehearsal(self) -> Rehearsal | None:
+        given = self.head.args[1] if isinstance(self.head, partial) else {}
+        aggregates, schema = given.get("aggregates", {}), given.get("schema")
+        return Rehearsal(schema, aggregates.values()) if aggregates and schema is not None else None
 
     def warm(self) -> None:
         """Load the compiled loops of a ready operator by two made-up rows, so that the first real ones do not wait.

@@ -7,6 +7,7 @@ takes a higher term and adopts the workers that report to it; the old one, if it
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from dataclasses import dataclass, field
@@ -153,6 +154,8 @@ class ControllerHost:
         if machine.journal.version and not self.view.journal.version:
             self.job.begin()
         self.changes.look(machine.journal, now_ms(), machine.heard, machine.statuses)
+        for poison in machine.journal.poisons[len(self.view.journal.poisons) :] if self.view.journal.version else ():
+            print(f"{self.job.path.name}: the process died on {poison}; it is left out", file=sys.stderr, flush=True)
         busy = {said.partition: said for said in machine.attendance.busy.values() if said.partition is not None}
         self.view = View(
             machine.journal,
