@@ -21,7 +21,7 @@ from seep.control.pool import Pool
 from seep.control.requests import Rebalance, Request, ScaleTo, StopFlow, WorkerLost
 from seep.control.scaling import begin_request
 from seep.control.steps import Known, next_step
-from seep.control.verdict import condemn
+from seep.control.verdict import verdict
 from seep.model.ids import FOREVER, Generation, PartitionId
 from seep.model.settings import Settings
 from seep.partition.contract import Graph
@@ -34,7 +34,7 @@ from seep.protocol.effects import (
     StoreReply,
     SwapJournal,
 )
-from seep.protocol.journal import LIVE, SHADOW, Journal, Replace
+from seep.protocol.journal import LIVE, SHADOW, Entry, Journal, Replace
 from seep.protocol.messages import Busy, Hello, Plan, Report, Status
 
 SLOT_WAIT = 2.0
@@ -72,8 +72,8 @@ class Controller:
         self.tries: dict[str, int] = {}
         self.slot_since: dict[PartitionId, float] = {}
         self.deaths = Deaths()
-        self.ended: set[str] = set()
-        """Workers whose processes have ended by themselves."""
+        self.accused_ms: dict[PartitionId, float] = {}
+        """Since when each waits for a verdict."""
         self.lost_parts: dict[PartitionId, Generation] = {}
         self.resumes = resumes
         """This flow has run before: a store without its journal has lost it."""
@@ -114,7 +114,8 @@ class Controller:
                 self.pool.released.discard(event.worker)
                 if self.attendance.lose(event.worker):
                     self.note(f"worker {event.worker} lost{', as asked' if event.asked else ''}")
-                    self.ended |= set() if event.asked else {event.worker}
+                if not event.asked:
+                    self.deaths.lost(event.worker, event.ended)
             case StoreReply():
                 waiting = self._waiting.pop(event.token, None)
                 if event.error == "lost" and not self.lost:
@@ -227,7 +228,7 @@ class Controller:
             self.effects.extend(leftovers(self.graph, self.journal, stored))
             self.journal = stored
             self.statuses = {p: s for p, s in self.statuses.items() if p in stored.entries}
-            self.ended &= {entry.worker for entry in stored.entries.values()}
+            self.deaths.forget_all_but({entry.worker for entry in stored.entries.values()})
             self._push_all()
         elif stored.term >= wanted.term:
             self.deposed = stored.term > wanted.term or not self.journal.version
@@ -248,9 +249,7 @@ class Controller:
         """Take the next steps there are; one compare-and-set at a time."""
         if self.deposed or self.lost or self.wanted is not None or not self.journal.version:
             return
-        journal, notes = condemn(self.graph, self._stop_on_failure(self.journal), self.statuses, self.deaths)
-        for what in notes:
-            self.note(what)
+        journal = self._judge(self._stop_on_failure(self.journal))
         if journal.stopping in ("", DRAIN):
             journal = self._place(journal)
             journal = self._step(journal)
@@ -290,6 +289,18 @@ class Controller:
                     journal = with_fields(journal, stopping=status.failure)
         return journal
 
+    def _judge(self, journal: Journal) -> Journal:
+        """Of rows that are accused: it may take a moment until those that died are known to have."""
+        accused = {p: s for p, s in self._statuses(journal).items() if s.accused is not None}
+        self.accused_ms = {p: self.accused_ms.get(p, self.now_ms) for p in accused}
+        for partition, status in accused.items():
+            if journal.stopping in ("", DRAIN) and partition in journal.entries:
+                late = self.now_ms - self.accused_ms[partition] > self.settings.suspect_ms
+                known = self.statuses
+                journal, what = verdict(self.graph, journal, status, known, self.deaths, late)
+                self.note(what)
+        return journal
+
     def _ask_again(self, journal: Journal, replace: Replace) -> None:
         """A Replace that a fault made fail was asked for by somebody: begin it anew, a few times."""
         tries = self.tries[replace.operator] = self.tries.get(replace.operator, 0) + 1
@@ -317,16 +328,22 @@ class Controller:
                 continue
             worker = place(journal, partition, free or candidates, places)
             shared = "" if worker in idle(journal, candidates) else ", beside others: no slot is free"
-            if entry.worker:
-                died = entry.worker in self.ended
-                hopeless = self.deaths.note(entry, journal.shown(partition), self.statuses.get(partition), died)
-                if hopeless:
-                    return with_fields(journal, stopping=hopeless)
-                journal = planner.suspect(journal, self.deaths.suspected(entry, died))
-            journal = planner.restart(journal, partition, worker)
+            journal = self.restarted(journal, entry, worker)
+            if journal.stopping not in ("", DRAIN):
+                return journal
             if entry.worker or (shared and entry.role == SHADOW):
                 self.note(f"{journal.shown(partition)} {'re' if entry.worker else ''}starts on {worker}{shared}")
         return journal
+
+    def restarted(self, journal: Journal, entry: Entry, worker: str) -> Journal:
+        """The same partition somewhere else, if there is hope."""
+        if entry.worker:
+            shown = journal.shown(entry.partition)
+            hopeless = self.deaths.note(entry, shown, self.statuses.get(entry.partition))
+            if hopeless:
+                return with_fields(journal, stopping=hopeless)
+            journal = planner.suspect(journal, self.deaths.suspected(entry))
+        return planner.restart(journal, entry.partition, worker)
 
     def _may_wait(self, partition: PartitionId) -> bool:
         """A shadow that loads its state beside a live partition would hold it up: its own slot is worth a wait."""

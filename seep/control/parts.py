@@ -41,7 +41,7 @@ def recovers_in_parts(controller: Controller, entry: Entry) -> bool:
             return
         if reply.value is None:
             there = place(journal, partition, attendance.at_hand(), attendance.places)
-            controller.change(planner.restart(journal, partition, there))
+            controller.change(controller.restarted(journal, entry, there))
         else:
             version, epoch = reply.value
             controller.note(f"{journal.shown(partition)} comes back as {controller.parts} parts")

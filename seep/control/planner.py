@@ -144,7 +144,7 @@ def condemn(journal: Journal, partition: PartitionId, poison: Poison) -> Journal
     for replace in journal.replaces:
         if replace.operator == partition.operator:
             journal = abort(journal, replace)
-    entry = with_fields(journal.entries[partition], died=None)
+    entry = with_fields(journal.entries[partition], heir_of=None)
     entries = {**journal.entries, partition: entry}
     journal = with_fields(journal, entries=entries, poisons=(*journal.poisons, poison))
     return restart(journal, partition, entry.worker)

@@ -46,6 +46,8 @@ class WorkerLost:
     worker: str
     asked: bool = False
     """Somebody asked for it to be killed."""
+    ended: bool = True
+    """Its process is known to have ended; else only the connection to it is."""
 
 
 Request = ScaleTo | Rebalance | FixEpoch | ReleaseEpoch | StopFlow

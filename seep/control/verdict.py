@@ -19,43 +19,35 @@ from seep.protocol.messages import Status
 POISONS_AT_MOST = 1_000
 """In one flow. They stay in the journal: whatever may be replayed must be replayed without them."""
 
-
-def condemn(
-    graph: Graph, journal: Journal, statuses: Mapping[PartitionId, Status], deaths: Deaths
-) -> tuple[Journal, list[str]]:
-    """The journal with every row that is accused now, and what to note."""
-    notes: list[str] = []
-    for partition, status in statuses.items():
-        entry, poison = journal.entries.get(partition), status.accused
-        if poison is None or entry is None or entry.generation != status.generation:
-            continue
-        if journal.stopping not in ("", "drain"):
-            break
-        shown = journal.shown(partition)
-        if entry.role == SHADOW:
-            replace = next(r for r in journal.replaces if partition in r.new)
-            notes.append(f"Replace {replace.number} of {replace.operator} given up: {shown} dies on {poison}")
-            journal = planner.abort(journal, replace)
-            continue
-        why_not = _why_not(graph, journal, statuses, entry, poison, deaths)
-        if why_not:
-            report = f"SeepError: {shown} dies again and again on {poison}, and it cannot be left out: {why_not}"
-            journal = with_fields(journal, stopping=report)
-            continue
-        deaths.found(entry)
-        journal = planner.condemn(journal, partition, poison)
-        notes.append(f"POISON: {shown} died again and again on {poison}; it is left out from now on")
-    return journal, notes
+Statuses = Mapping[PartitionId, Status]
 
 
-def _why_not(
-    graph: Graph,
-    journal: Journal,
-    statuses: Mapping[PartitionId, Status],
-    entry: Entry,
-    poison: Poison,
-    deaths: Deaths,
-) -> str:
+def verdict(
+    graph: Graph, journal: Journal, status: Status, statuses: Statuses, deaths: Deaths, late: bool
+) -> tuple[Journal, str]:
+    """The journal after it (the same one: not yet), and what to note. ``status`` accuses a row; ``late``: it has done
+    so for so long that those of whose end nothing is known have not died."""
+    entry, poison = journal.entries[status.partition], status.accused
+    assert poison is not None
+    shown = journal.shown(status.partition)
+    if entry.role == SHADOW:
+        replace = next(r for r in journal.replaces if status.partition in r.new)
+        return planner.abort(journal, replace), f"Replace {replace.number} given up: {shown} dies on {poison}"
+    if not deaths.certain(entry):
+        if not late:
+            return journal, ""
+        again = planner.suspect(journal, with_fields(entry, heir_of=None))
+        return planner.restart(again, status.partition, entry.worker), f"{shown}: nobody is known to have died"
+    why_not = _why_not(graph, journal, statuses, entry, poison, deaths)
+    if why_not:
+        report = f"SeepError: {shown} dies again and again on {poison}, and it cannot be left out: {why_not}"
+        return with_fields(journal, stopping=report), report
+    deaths.found(entry)
+    condemned = planner.condemn(journal, status.partition, poison)
+    return condemned, f"POISON: {shown} died again and again on {poison}; it is left out from now on"
+
+
+def _why_not(graph: Graph, journal: Journal, statuses: Statuses, entry: Entry, poison: Poison, deaths: Deaths) -> str:
     if len(journal.poisons) >= POISONS_AT_MOST:
         return f"{POISONS_AT_MOST} rows are left out already; fix the function"
     # A source runs a row before its epoch has a number: nobody can have taken it.

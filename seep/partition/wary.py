@@ -2,7 +2,7 @@
 
 After some deaths without progress the journal says so (`Entry.deaths`). From then on, and for some epochs, user code
 runs row by row, and each row is noted in the store before it is run. Who finds that the one before it died with the
-note on the very row that it comes to itself, and so did the one before that, does not run it: it stops there and says
+note on the very row that it comes to itself, and so did another before that, does not run it: it stops there and says
 so. The controller writes the row to the journal, and it is left out from then on.
 
 A note is not a death: it counts only when the journal says that the process of that generation ended by itself.
@@ -27,7 +27,9 @@ class Note(NamedTuple):
     epoch: int
     spot: Spot
     times: int
-    """So many processes, one after the other, began with this row and noted nothing after it, this one included."""
+    """So many processes were at this row when they were last heard of, this one included if it runs it."""
+    running: bool = True
+    """Else it is handed on: this process has not come to the row yet, and what it dies of is something else."""
 
 
 class Notes(Protocol):
@@ -45,9 +47,8 @@ class Wary:
         self._desk = desk
         self._entry = entry
         self._notes: Notes | None = desk.notes if entry.deaths else None
-        self._before: Note | None = None
-        if self._notes is not None and entry.died is not None:
-            self._before = self._notes.read(entry.partition, entry.died)
+        self._before = self._inherited()
+        self._at_before = False
         self._until: int | None = None
         self.accused: Poison | None = None
 
@@ -67,12 +68,28 @@ class Wary:
             self._until = max(self._entry.reached, done) + 2 ** min(self._entry.deaths, FURTHEST)
         return done < self._until
 
+    def _inherited(self) -> Note | None:
+        """The row that those before us have died on. Kept as our own note until we come to it ourselves: one process
+        runs several partitions, and may die of another one's row."""
+        entry, notes = self._entry, self._notes
+        if notes is None or entry.heir_of is None:
+            return None
+        note = notes.read(entry.partition, entry.heir_of)
+        if note is None:
+            return None
+        times = note.times - int(note.running and not entry.died)
+        note = note._replace(times=times, running=False) if times else None
+        notes.write(entry.partition, entry.generation, note)
+        return note
+
     def _note(self, epoch: int, spot: Spot | None) -> bool:
         assert self._notes is not None
-        note, before = None, self._before
+        if self._at_before:
+            self._before, self._at_before = None, False  # it has done no harm this time
+        before, note = self._before, self._before
         if spot is not None:
-            same = before is not None and (before.epoch, before.spot) == (epoch, spot)
-            times = before.times if before is not None and same else 0
+            self._at_before = before is not None and (before.epoch, before.spot) == (epoch, spot)
+            times = before.times if before is not None and self._at_before else 0
             if times >= CONDEMNED_AFTER:
                 return True
             note = Note(epoch, spot, times + 1)

@@ -42,8 +42,10 @@ class Entry:
     """Not 0: its process died so often without getting any further that a row is suspected of it."""
     reached: int = -1
     """With `deaths`: the epoch that it got to."""
-    died: Generation | None = None
-    """With `deaths`: the generation before this one, if its process died of its own: what it noted last counts."""
+    heir_of: Generation | None = None
+    """With `deaths`: the generation before this one, which has left a note ..."""
+    died: bool = False
+    """... and its process ended by itself."""
 
     def alive_after(self, epoch: int) -> bool:
         """Does it own some epoch later than this one?"""

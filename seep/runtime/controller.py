@@ -140,7 +140,9 @@ class ControllerHost:
             # A worker speaks for itself only.
             if isinstance(message, Hello | Report | Busy) and message.worker == speaker(sender):
                 self._perform(machine.handle(message, now_ms()))
-        for worker in dict.fromkeys([*self.transport.lost(), *self.backend.events()]):
+        for worker in self.transport.lost():
+            self._perform(machine.handle(WorkerLost(worker, worker in self._killed, ended=False), now_ms()))
+        for worker in self.backend.events():
             self._perform(machine.handle(WorkerLost(worker, worker in self._killed), now_ms()))
         for answer in self.background.answers():
             if isinstance(answer, StoreReply):

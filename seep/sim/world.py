@@ -162,9 +162,10 @@ class World:
     def live_workers(self) -> list[SimNode]:
         return [n for n in self.nodes.values() if n.alive and n.name != CONTROLLER]
 
-    def crash(self, name: str, detect_ms: float | None = 3.0, asked: bool = False) -> None:
+    def crash(self, name: str, detect_ms: float | None = 3.0, asked: bool = False, told: bool = True) -> None:
         """SIGKILL: everything volatile is gone; the controller hears of the closed connection a little later, or (None)
-        never: then only its silence tells. `asked`: it was the controller's host that killed it."""
+        never: then only its silence tells. `asked`: it was the controller's host that killed it. Not `told`:
+        no backend says that the process has ended, it may have been the connection."""
         node = self.nodes[name]
         node.alive = False
         if name == CONTROLLER:
@@ -173,7 +174,7 @@ class World:
         if detect_ms is None:
             detect_ms = self.settings.suspect_ms
         else:
-            self.at(detect_ms, self._to_controller, WorkerLost(name, asked))
+            self.at(detect_ms, self._to_controller, WorkerLost(name, asked, told))
         self.at(detect_ms + 20.0 * self.random.random(), self._respawn)
 
     def occupy(self, node: SimNode, for_ms: float) -> None:

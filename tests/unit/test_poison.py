@@ -19,8 +19,8 @@ from operators.stateless import MapBatch
 from operators.step import Site, Step, positions_of
 from operators.tally import Tally
 from seep.control import planner
-from seep.control.deaths import HOPELESS, SUSPECT_AFTER, Deaths
-from seep.control.verdict import POISONS_AT_MOST, condemn
+from seep.control.deaths import CERTAIN_AFTER, HOPELESS, SUSPECT_AFTER, Deaths
+from seep.control.verdict import POISONS_AT_MOST, verdict
 from seep.model.arrow import ArrowBatch
 from seep.model.care import CAREFREE, DIED, Care, Condemned, Spot
 from seep.model.epoch import Moment
@@ -169,28 +169,52 @@ def test_nothing_is_noted_without_suspicion() -> None:
 
 
 def test_the_same_row_twice_condemns_it() -> None:
-    notes, spot, died = SimNotes(), Spot("", 3, 1), None
+    notes, spot, heir_of = SimNotes(), Spot("", 3, 1), None
     for number in range(1, CONDEMNED_AFTER + 2):
         generation = Generation(1, number)
-        care = wary(notes, generation=generation, deaths=3, reached=4, died=died).care(5, 4)
+        care = wary(notes, generation=generation, deaths=3, reached=4, heir_of=heir_of, died=True).care(5, 4)
         care.begin(Spot("", 3, 0), "f", False)
         if number > CONDEMNED_AFTER:
             with pytest.raises(Condemned):
                 care.begin(spot, "f", False)
         else:
             care.begin(spot, "f", False)
-            died = generation
+            heir_of = generation
             assert notes.kept[A, generation] == Note(5, spot, number)
 
 
 def test_another_row_in_between_begins_anew() -> None:
     notes, generations = SimNotes(), [Generation(1, n) for n in range(1, 5)]
     for before, generation, position in zip([None, *generations], generations, [1, 2, 1, 2], strict=False):
-        care = wary(notes, generation=generation, deaths=3, reached=4, died=before).care(5, 4)
+        care = wary(notes, generation=generation, deaths=3, reached=4, heir_of=before, died=True).care(5, 4)
         care.begin(Spot("", 3, position), "f", False)
         note = notes.kept[A, generation]
         assert note is not None
         assert note.times == 1
+
+
+def test_what_others_die_of_in_between_changes_nothing() -> None:
+    """Deaths outside of any of its rows hand the note on; a stopped one is not counted; a survived row is forgotten."""
+    notes, spot = SimNotes(), Spot("", 3, 1)
+
+    def life(number: int, died: bool = True) -> tuple[Care, Callable[[], Note | None]]:
+        generation, before = Generation(1, number), Generation(1, number - 1)
+        one = wary(notes, generation=generation, deaths=3, reached=4, heir_of=before, died=died)
+        return one.care(5, 4), lambda: notes.kept.get((A, generation))
+
+    life(1)[0].begin(spot, "f", False)
+    care, noted = life(2)
+    assert noted() == Note(5, spot, 1, running=False)
+    care.end()
+    assert noted() == Note(5, spot, 1, running=False)
+    care, noted = life(3)
+    care.begin(spot, "f", False)
+    assert noted() == Note(5, spot, 2)
+    care, noted = life(4, died=False)
+    assert noted() == Note(5, spot, 1, running=False)
+    care.begin(spot, "f", False)
+    care.end()
+    assert noted() is None
 
 
 def test_the_search_ends_and_grows_with_every_death() -> None:
@@ -207,54 +231,77 @@ def test_what_is_read_again_is_not_looked_through() -> None:
 # --- the controller -----------------------------------------------------------------------------------------------
 
 
+def died(deaths: Deaths, one: Entry, times: int, ended: bool = True) -> None:
+    for _ in range(times):
+        deaths.lost(one.worker, ended)
+        deaths.note(one, "a/0", None)
+
+
 def test_only_processes_that_ended_by_themselves_make_a_row_suspect() -> None:
-    deaths, one = Deaths(), entry()
+    silent, deaths, one = Deaths(), Deaths(), entry()
     for _ in range(HOPELESS - 1):
-        assert not deaths.note(one, "a/0", None, died=False)
-        assert deaths.suspected(one, died=False).deaths == 0
-    deaths = Deaths()
-    for _ in range(SUSPECT_AFTER):
-        assert deaths.suspected(one, died=True).deaths == 0
-        deaths.note(one, "a/0", None, died=True)
-    assert deaths.suspected(one, died=True).died == one.generation
-    assert deaths.suspected(one, died=False).died is None
+        assert not silent.note(one, "a/0", None)
+        assert silent.suspected(one).deaths == 0
+    died(deaths, one, SUSPECT_AFTER - 1)
+    assert deaths.suspected(one).deaths == 0
+    died(deaths, one, 1)
+    assert (deaths.suspected(one).heir_of, deaths.suspected(one).died) == (one.generation, True)
+    deaths.forget_all_but(())
+    assert not deaths.suspected(one).died, "the next one was only silent"
+
+
+def test_a_closed_connection_is_a_death_once_the_backend_says_so() -> None:
+    deaths, one = Deaths(), entry()
+    died(deaths, one, CERTAIN_AFTER, ended=False)
+    assert deaths.suspected(one).deaths == 0
+    deaths.lost(one.worker, ended=True)
+    assert deaths.certain(one)
 
 
 def test_a_controller_that_comes_later_knows_what_was_suspected() -> None:
     deaths, known = Deaths(), entry(deaths=4, reached=9)
-    deaths.note(known, "a/0", None, died=True)
-    assert (deaths.suspected(known, died=True).deaths, deaths.reached(known)) == (5, 9)
+    died(deaths, known, 1)
+    assert (deaths.suspected(known).deaths, deaths.reached(known)) == (5, 9)
 
 
 POISON = Poison("a", 12, Spot("", 3, 1), "f")
 
 
-def accused(journal: Journal, poison: Poison = POISON) -> dict[PartitionId, Status]:
-    return {A: Status(A, journal.entries[A].generation, journal.version, -1, accused=poison)}
+def judged(journal: Journal, deaths: int = CERTAIN_AFTER, late: bool = False, sink: int = 0) -> tuple[Journal, str]:
+    """What becomes of it, after so many deaths; `sink`: what was committed downstream."""
+    known = Deaths()
+    died(known, journal.entries[A], deaths)
+    accuses = Status(A, journal.entries[A].generation, journal.version, -1, accused=POISON)
+    out = PartitionId("out", 0)
+    statuses = {A: accuses, out: Status(out, Generation(1, 0), 1, sink)}
+    return verdict(chain(), journal, accuses, statuses, known, late)
+
+
+JOURNAL = planner.restart(planner.first_journal(chain()), A, "w1")
 
 
 def test_an_accused_row_is_condemned_and_who_found_it_starts_again() -> None:
-    journal = planner.restart(planner.first_journal(chain()), A, "w1")
-    after, notes = condemn(chain(), journal, accused(journal), Deaths())
+    after, what = judged(JOURNAL)
     assert after.poisons == (POISON,)
     assert after.skips("a", 12) == {POISON.spot}
-    assert after.entries[A].generation > journal.entries[A].generation
-    assert "row 3:1 of f in epoch 12" in notes[0]
-    again, _ = condemn(chain(), after, accused(journal), Deaths())
-    assert again is after, "an old word"
+    assert after.entries[A].generation > JOURNAL.entries[A].generation
+    assert "row 3:1 of f in epoch 12" in what
+
+
+def test_without_deaths_that_are_certain_it_is_waited_and_then_run_again() -> None:
+    assert judged(JOURNAL, CERTAIN_AFTER - 1) == (JOURNAL, "")
+    after, _ = judged(JOURNAL, CERTAIN_AFTER - 1, late=True)
+    assert after.poisons == ()
+    assert after.entries[A].generation > JOURNAL.entries[A].generation
 
 
 def test_an_epoch_that_was_taken_stays_as_it_was() -> None:
-    journal = planner.restart(planner.first_journal(chain()), A, "w1")
-    sink = PartitionId("out", 0)
-    statuses = {**accused(journal), sink: Status(sink, Generation(1, 0), 1, 12)}
-    after, _ = condemn(chain(), journal, statuses, Deaths())
+    assert not judged(JOURNAL, sink=11)[0].stopping
+    after, _ = judged(JOURNAL, sink=12)
     assert "cannot be left out" in after.stopping
     assert after.poisons == ()
 
 
 def test_there_is_an_end_to_it() -> None:
-    journal = planner.restart(planner.first_journal(chain()), A, "w1")
-    many = with_fields(journal, poisons=(POISON,) * POISONS_AT_MOST)
-    after, _ = condemn(chain(), many, accused(many), Deaths())
+    after, _ = judged(with_fields(JOURNAL, poisons=(POISON,) * POISONS_AT_MOST))
     assert "fix the function" in after.stopping

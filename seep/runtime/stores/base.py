@@ -56,7 +56,7 @@ class Store(Protocol):
         Nothing is decided and nothing synced: it must be fast. Raises OSError."""
 
     def noted(self, partition: PartitionId, generation: Generation) -> Any:
-        """What this generation noted last; None: nothing. Those of others may be forgotten. Raises OSError."""
+        """What this generation noted last; None: nothing. Those of earlier ones may be forgotten. Raises OSError."""
 
     def statistics(self) -> Mapping[str, int]: ...
 

@@ -27,9 +27,10 @@ class NoteFiles:
         os.pwrite(self._open[1], encode_value(NOTE, value, self._key), 0)
 
     def read(self, generation: Generation) -> Any:
-        """What it noted last; those of all others are forgotten."""
-        for path in self._home.glob(f"{_NAME}-*"):
-            if path != self._path(generation):
+        """What it noted last; those of earlier ones are forgotten."""
+        for path in self._home.glob(f"{_NAME}-*-*"):
+            _, term, number = path.name.split("-")
+            if (int(term), int(number)) < generation:
                 path.unlink(missing_ok=True)
         data = read_or_none(self._path(generation))
         try:

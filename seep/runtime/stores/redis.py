@@ -95,9 +95,10 @@ class RedisStore:
         name = self._name("notes", partition)
         with _as_os_error():
             found = self._client.hgetall(name)
-            data = found.pop(_noting(generation).encode(), None)
-            if found:
-                self._client.hdel(name, *found)
+            data = found.get(_noting(generation).encode())
+            older = [one for one in found if Generation(*map(int, one.split(b"."))) < generation]
+            if older:
+                self._client.hdel(name, *older)
         try:
             return None if data is None else decode_value(NOTE, data, self._key)
         except DamagedError:

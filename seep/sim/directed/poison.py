@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from seep.control.deaths import HOPELESS
 from seep.control.requests import ScaleTo
-from seep.sim.deadly import LETTER, DeadlyChained, DeadlyIntake
+from seep.model.ids import Generation
+from seep.sim.deadly import LETTER, Deadly, DeadlyChained, DeadlyIntake
 from seep.sim.directed.registry import demand, scenario
 from seep.sim.light import LightIntake, Row
 from seep.sim.oracle import committed
 from seep.sim.stage import Stage, chain
+from seep.sim.world import World
 
 BAD: Row = LightIntake(5, 2, 80, 40, routes={}).row(1, 43)
 """A row in the middle of what the stage's source has, and not the first of its epoch."""
@@ -30,8 +33,13 @@ class BadIntake(DeadlyIntake):
     deadly = staticmethod(is_bad)
 
 
-def _operator(deadly: object = is_bad, rows: int = 160) -> Stage:
+def _operator(deadly: Deadly = is_bad, rows: int = 160) -> Stage:
     return Stage(chain(rows, a=partial(DeadlyChained, keys=17, deadly=deadly)))
+
+
+def _crash_all(world: World) -> None:
+    for node in world.live_workers():
+        world.crash(node.name)
 
 
 def _letters(stage: Stage) -> int:
@@ -60,6 +68,15 @@ def row_that_kills_is_left_out() -> None:
 
 
 @scenario
+def row_that_kills_what_comes_back_in_parts_is_left_out() -> None:
+    """Before it has saved anything, and after: deaths are counted either way."""
+    for checkpoint_ms in (1e9, 20.0):
+        graph = chain(160, a=partial(DeadlyChained, keys=17, deadly=is_bad))
+        stage = Stage(graph, parts=2, checkpoint_ms=checkpoint_ms)
+        _found(stage, within=2 * DEATHS)
+
+
+@scenario
 def row_that_kills_its_source_is_left_out() -> None:
     """Before its epoch has a number: the row is counted from where the last one that was cut ends."""
     stage = Stage(chain(160, s=BadIntake), checkpoint_ms=1e9)
@@ -67,7 +84,7 @@ def row_that_kills_its_source_is_left_out() -> None:
 
     def crash_later() -> None:  # the source reads the epoch again by its log
         again.append(world.now_ms)
-        stage.at(12.0, lambda: [world.crash(node.name) for node in world.live_workers()])
+        stage.at(12.0, lambda: _crash_all(world))
 
     stage.when(lambda: _poisons(stage) == 1, crash_later)
     _found(stage, within=2 * DEATHS)  # some of its epochs end before the row: then it is counted from there
@@ -82,7 +99,7 @@ def row_that_kills_is_left_out_by_whoever_comes_after() -> None:
 
     def change() -> None:
         world.request(ScaleTo("a", 3))
-        stage.at(40.0, lambda: [world.crash(node.name) for node in world.live_workers()])
+        stage.at(40.0, lambda: _crash_all(world))
         stage.at(300.0, lambda: world.request(ScaleTo("a", 1)))
 
     stage.when(lambda: _poisons(stage) == 1, change)
@@ -90,37 +107,58 @@ def row_that_kills_is_left_out_by_whoever_comes_after() -> None:
     demand(_poisons(stage) == 1, f"{_poisons(stage)} rows are left out")
 
 
-@scenario
-def kills_on_one_epoch_accuse_nobody() -> None:
+def _killed_after_its_rows(stage: Stage, times: int) -> None:
     """Killed again and again, each time when it has just run the last row there is."""
-    stage, kills = _operator(harmless, 400), list[float]()
+    kills: list[float] = []
 
     def watch() -> None:
-        if len(kills) < HOPELESS - 5 and stage.find("a/0") is not None:
+        if len(kills) < times and stage.find("a/0") is not None:
             operator = stage.operator("a/0")
             if operator.running and operator.epoch >= 6:
                 kills.append(stage.world.now_ms)
                 stage.crash("a/0")
 
     stage.play_through(watch)
-    demand(len(kills) == HOPELESS - 5, f"only {len(kills)} kills")
+    demand(len(kills) == times, f"only {len(kills)} kills")
     demand(_poisons(stage) == 0, "a row that does no harm is left out")
     suspected = max(e.deaths for journal in stage.world.store.journals for e in journal.entries.values())
     demand(suspected > DEATHS, "nothing was suspected")
 
 
-def _gone_otherwise(silent: bool) -> None:
-    """Dies thrice by itself; from then on it is stopped, or killed by request, whenever it comes to the row."""
+@scenario
+def kills_on_one_epoch_accuse_nobody() -> None:
+    _killed_after_its_rows(_operator(harmless, 400), HOPELESS - 5)
+
+
+@scenario
+def row_that_kills_once_stays() -> None:
+    """After many kills that were not its doing."""
+    kills: list[Row] = []
+    last: list[World] = []
+
+    def deadly(row: Row) -> bool:
+        suspected = last and any(e.deaths > DEATHS for e in last[0].controller.journal.entries.values())
+        if suspected and not kills:
+            kills.append(row)
+            return True
+        return False
+
+    stage = _operator(deadly, 400)
+    last.append(stage.world)
+    _killed_after_its_rows(stage, HOPELESS - 10)
+    demand(len(kills) == 1, "it never killed")
+
+
+def _gone_otherwise(crash: Callable[[World, str], None]) -> None:
+    """Dies thrice by itself; from then on something else happens whenever it comes to the row."""
     stage = _operator()
     world = stage.world
 
     def died(name: str) -> None:
         if world.counts["died of a row"] <= 3:
             world.crash(name)
-        elif silent:
-            world.crash(name, None)
         else:
-            world.crash(name, asked=True)
+            crash(world, name)
 
     world.died = died
     stopped = stage.play()
@@ -130,12 +168,17 @@ def _gone_otherwise(silent: bool) -> None:
 
 @scenario
 def silence_accuses_nobody() -> None:
-    _gone_otherwise(silent=True)
+    _gone_otherwise(lambda world, name: world.crash(name, None))
 
 
 @scenario
 def asked_kills_accuse_nobody() -> None:
-    _gone_otherwise(silent=False)
+    _gone_otherwise(lambda world, name: world.crash(name, asked=True))
+
+
+@scenario
+def closed_connections_accuse_nobody() -> None:
+    _gone_otherwise(lambda world, name: world.crash(name, told=False))
 
 
 @scenario
@@ -162,3 +205,24 @@ def row_that_did_no_harm_stays() -> None:
     stopped = stage.play(watch)
     demand("it cannot be left out" in stopped, f"stopped: {stopped}")
     demand(_poisons(stage) == 0, "it is left out")
+
+
+@scenario
+def row_that_kills_between_other_deaths_is_left_out() -> None:
+    """Every second process dies before it comes to the row."""
+    stage, lives = _operator(), set[Generation]()
+    world = stage.world
+
+    def watch() -> None:
+        node = stage.find("a/0")
+        if node is None or not world.counts["died of a row"] or _poisons(stage):
+            return
+        operator = stage.operator("a/0")
+        if operator.entry.generation not in lives and not operator.running:
+            lives.add(operator.entry.generation)
+            if len(lives) % 2:
+                world.crash(node.name)
+
+    stage.play_through(watch)
+    demand(_poisons(stage) == 1, f"{_poisons(stage)} rows are left out")
+    demand(len(lives) > 3, "nothing came between")
