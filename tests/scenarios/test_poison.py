@@ -231,3 +231,19 @@ def test_a_row_that_kills_a_users_aggregate_is_found(begin: Start) -> None:
     letters = [json.loads(line) for line in (job_path("aggregate") / NAME).read_text().splitlines()]
     assert {(json.loads(letter["row"])["n"], letter["operator"]) for letter in letters} == {(BAD, "greatest")}
     assert len(poisons(job)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("on", ["spark", "ray"])
+def test_a_row_that_kills_is_found_on_every_backend(begin: Start, on: str) -> None:
+    flow, source = numbers(f"on-{on}")
+    kept = source.key_by("k").apply(Deadly, out={"n": int}).named("deadly")
+    kept.collect("out")
+    kept.errors.collect("refused")
+    where = {"master": "local-cluster[1,4,900]"} if on == "spark" else {}
+    job = begin(flow, on=on, **where)
+    result = job.wait(220)
+    assert sorted(result["out"].column("n").to_pylist()) == GOOD
+    assert [json.loads(letter["row"])["n"] for letter in result["refused"].to_pylist()] == [BAD]
+    assert len(poisons(job)) == 1
