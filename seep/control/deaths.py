@@ -21,7 +21,9 @@ CERTAIN_AFTER = 5
 """... and after which it may be condemned: two more, each noted on that row."""
 HOPELESS = 25
 """Deaths of one partition without progress after which the flow stops with a report."""
-NEAR = 10
+NEAR, LONG = 4, 10
+"""So many epochs, twice as many with each death up to the tenth, are no progress of a suspect: what was heard of the
+one before lags behind what it did, and a source may get closer to the row by some shorter epochs."""
 UNCONFIRMED_AT_MOST = 100
 
 
@@ -62,9 +64,7 @@ class Deaths:
         epoch = last.epoch if last is not None else -1
         times, crashes = known.times, known.crashes
         if epoch > known.reached:
-            # A source that gets closer to the row by some shorter epochs is as suspect as before.
-            near = crashes >= SUSPECT_AFTER and epoch <= known.reached + 2 ** min(crashes, NEAR)
-            times, crashes = 0, crashes if near else 0
+            times, crashes = 0, crashes if epoch <= known.reached + NEAR * 2 ** min(crashes, LONG) else 0
         if entry.worker in self._gone:
             if self._gone[entry.worker]:
                 crashes += 1
