@@ -12,13 +12,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from seep.model.ids import PartitionId
+from seep.partition.wary import CONDEMNED_AFTER
 from seep.protocol.journal import Entry
 from seep.protocol.messages import Status
 
 SUSPECT_AFTER = 3
 """Processes that ended by themselves, without progress, after which a row is suspected."""
-CERTAIN_AFTER = 5
-"""... and after which it may be condemned: two more, each noted on that row."""
+CERTAIN_AFTER = SUSPECT_AFTER + CONDEMNED_AFTER
+"""... and after which it may be condemned: those noted on it come on top."""
 HOPELESS = 25
 """Deaths of one partition without progress after which the flow stops with a report."""
 NEAR, LONG = 4, 10

@@ -13,13 +13,14 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from seep.errors import SeepError
 from seep.model.care import CAREFREE, Care, Condemned, Spot
 from seep.model.ids import Generation, PartitionId
 from seep.partition.desk import Desk
 from seep.protocol.journal import Entry, Poison
 
 CONDEMNED_AFTER = 2
-"""Deaths on the very same row, one after the other, each noted; after those that made it suspect."""
+"""Deaths on the very same row, each noted; after those that made it suspect."""
 FURTHEST = 30
 
 
@@ -79,7 +80,10 @@ class Wary:
             return None
         times = note.times - int(note.running and not entry.died)
         note = note._replace(times=times, running=False) if times else None
-        notes.write(entry.partition, entry.generation, note)
+        try:
+            notes.write(entry.partition, entry.generation, note)
+        except SeepError:
+            return None  # the store is away: what nobody has on record is no evidence
         return note
 
     def _note(self, epoch: int, spot: Spot | None) -> bool:
