@@ -21,10 +21,11 @@ from operators.keyed import KeyedEntries
 from operators.replica import Replica
 from operators.rowwise import record_of_results, rows_in
 from operators.states import Declared
-from operators.step import DEAD_LETTERS, Failure, Site, dead_letters, describe, halving, row_text
+from operators.step import DEAD_LETTERS, Failure, Site, dead_letters, describe, halving, row_text, spots
 from operators.tally import Tally
 from seep.errors import Misuse
 from seep.model.arrow import REPLICATED, ArrowBatch, ArrowState
+from seep.model.care import CAREFREE, DIED, Care
 from seep.model.epoch import Moment
 from seep.model.ids import BEGINNING, FOREVER
 from seep.model.keyform import encode
@@ -98,6 +99,7 @@ class Apply:
     """Physical port -> the input it belongs to (a union brings several ports to one input). Empty: as they are."""
     broadcast: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """The inputs that every partition gets whole, with their key columns."""
+    care: Care = CAREFREE
     _tally: Tally = field(default_factory=Tally)
 
     def __post_init__(self) -> None:
@@ -148,11 +150,20 @@ class Apply:
 
     def _rows(self, port: int, batch: ArrowBatch) -> None:
         self._context.port = port
-        operator, context = self.operator, self._context
+        operator, context, care = self.operator, self._context, self.care
+        where = spots(batch.buckets, f"in{port}") if care.needed else []
         for (index, row), entry in zip(enumerate(rows_in(batch.record)), self._entries_of(port, batch), strict=True):
+            if where and where[index] in care.skips:
+                self._tally.add("errors" if self.on_error == "dead_letter" else "skipped", batch.buckets[[index]])
+                if self.on_error == "dead_letter":
+                    self._refuse(batch, index, DIED)
+                continue
+            if where:
+                care.begin(where[index], self.name, self.on_error == "fail")
             error = self._try(entry, lambda row=row: operator.on_row(row, context))  # type: ignore[misc]
             if error is not None:
                 self._refuse(batch, index, error)
+        care.end()
 
     def _entries_of(self, port: int, batch: ArrowBatch) -> Iterator[Entry]:
         buckets = batch.buckets.tolist()
@@ -260,7 +271,7 @@ class Apply:
             chosen = [rows[at] for at in part.record.column(0).to_pylist()]
             return ArrowBatch(record_of_results(chosen, schema), part.buckets)
 
-        done, failures = halving(numbers, work, self.on_error, self.name)
+        done, failures = halving(numbers, work, self.on_error, Site(self.name, None, self._tally))
         for failure in failures:
             self._tally.add("errors" if self.on_error == "dead_letter" else "skipped", numbers.buckets[[failure.index]])
             if self.on_error == "dead_letter":

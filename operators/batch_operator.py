@@ -18,12 +18,13 @@ import numpy as np
 import pyarrow as pa
 
 from operators.context import moment_of
-from operators.index import KeyIndex
-from operators.step import DEAD_LETTERS, Failure, Site, dead_letters, describe
+from operators.index import KeyIndex, Slots
+from operators.step import DEAD_LETTERS, Failure, Site, dead_letters, describe, spots
 from operators.table_state import KeyedRows, Owned, TableState, fitted
 from operators.tally import Tally
 from seep.errors import Misuse
 from seep.model.arrow import ArrowBatch, ArrowState, Buckets
+from seep.model.care import CAREFREE, DIED, Care
 from seep.model.epoch import Moment
 from seep.model.ids import BEGINNING, BUCKETS
 from seep.model.keyspace import buckets_of
@@ -98,6 +99,7 @@ class BatchApply:
     on_error: str = "dead_letter"
     ports: tuple[int, ...] = ()
     """Physical port -> the input it belongs to (a union brings several ports to one input). Empty: as they are."""
+    care: Care = CAREFREE
     _tally: Tally = field(default_factory=Tally)
 
     def __post_init__(self) -> None:
@@ -145,12 +147,38 @@ class BatchApply:
 
     def _call(self, batch: ArrowBatch) -> list[Failure]:
         """Hand the rows over; if that fails, those of ever fewer keys."""
+        if self.care.needed:
+            return self._call_with_care(batch)
         error = self._try(batch)
-        if error is None:
-            return []
+        return [] if error is None else self._narrow(batch, error)
+
+    def _call_with_care(self, batch: ArrowBatch) -> list[Failure]:
+        """Without the keys that killed the process; each is tried alone first while one is looked for. A key stands
+        where its first row does."""
+        numbers, where = self._numbers(batch), spots(batch.buckets, f"in{self._context.port}")
+        left = np.ones(batch.rows, np.bool_)
+        for number, first in enumerate(np.unique(numbers, return_index=True)[1].tolist(), start=1):
+            if where[first] in self.care.skips:
+                left &= numbers != number
+            elif self.care.one_by_one:
+                self.care.begin(where[first], self.name, self.on_error == "fail")
+                self._try(batch.chosen(numbers == number), undone=True)
+        self.care.end()
+        rows = np.flatnonzero(left)
+        kept = batch.chosen(left)
+        error = self._try(kept) if kept.rows else None
+        found = [] if error is None else self._narrow(kept, error)
+        failures = [Failure(int(rows[one.index]), one.error) for one in found]
+        failures += [Failure(int(row), DIED) for row in np.flatnonzero(~left)]
+        return sorted(failures, key=lambda failure: failure.index)
+
+    def _numbers(self, batch: ArrowBatch) -> Slots:
+        """Each row's key, numbered as they first come, from 1 on: so does a fresh index."""
         columns = [batch.record.column(key) for key in self.keys]
-        # A fresh index numbers keys as they first come, from 1 on.
-        numbers = KeyIndex(self._key_schema.types, timed=False).find(columns, batch.rows).slots
+        return KeyIndex(self._key_schema.types, timed=False).find(columns, batch.rows).slots
+
+    def _narrow(self, batch: ArrowBatch, error: str) -> list[Failure]:
+        numbers = self._numbers(batch)
         failures: list[Failure] = []
 
         def narrow(low: int, high: int, error: str) -> None:
@@ -166,8 +194,8 @@ class BatchApply:
         narrow(1, int(numbers.max()) + 1, error)
         return sorted(failures, key=lambda failure: failure.index)
 
-    def _try(self, batch: ArrowBatch) -> str | None:
-        """One call; undone when it raises."""
+    def _try(self, batch: ArrowBatch, undone: bool = False) -> str | None:
+        """One call; undone when it raises, or in any case."""
         self._batch = batch
         self._owned = np.zeros(BUCKETS, np.bool_)
         self._owned[batch.buckets] = True
@@ -177,17 +205,22 @@ class BatchApply:
         self.operator.__dict__["_tables"] = self._tables
         try:
             self.operator.on_batch(batch.record, self._context)
+            if undone:
+                self._undo(marks)
         except Exception as error:  # user code may raise anything
-            for table in self._tables.values():
-                table.undo()
-            for name, length in marks.items():
-                del self._emitted[name][length:]
+            self._undo(marks)
             if self.on_error == "fail":
                 raise Misuse(f"{self.name}: {describe(error)}; fix it or use on_error='dead_letter'") from error
             return describe(error)
         finally:
             self.operator.__dict__.pop("_tables", None)
         return None
+
+    def _undo(self, marks: Mapping[str, int]) -> None:
+        for table in self._tables.values():
+            table.undo()
+        for name, length in marks.items():
+            del self._emitted[name][length:]
 
     def _take_emitted(self, record: Any, to: str) -> None:
         if to not in self._outputs:

@@ -38,7 +38,7 @@ class Direct:
         return {"out": self.schema, "errors": DEAD_LETTERS}
 
     def run(self, batch: ArrowBatch, site: Site) -> dict[str, ArrowBatch]:
-        parts, failures = halving(batch, self._direct, self.on_error, site.operator)
+        parts, failures = halving(batch, self._direct, self.on_error, site)
         return finish(batch, parts, failures, self.on_error, site)
 
     def _direct(self, part: ArrowBatch) -> ArrowBatch:

@@ -18,10 +18,11 @@ from operators.changes import INSERTED, UPDATED, change_column, change_schema, d
 from operators.index import KeyIndex
 from operators.row_store import RowStore
 from operators.rowwise import Row, record_of_results, row_class, rows_in
-from operators.step import DEAD_LETTERS, Failure, Site, dead_letters, describe
+from operators.step import DEAD_LETTERS, Failure, Site, dead_letters, describe, spots
 from operators.tally import Tally
 from seep.errors import Misuse
 from seep.model.arrow import ArrowBatch, ArrowState
+from seep.model.care import CAREFREE, DIED, Care
 from seep.model.epoch import Moment
 from seep.model.keyspace import check_keys
 from seep.model.schema import TIMESTAMP, physical
@@ -52,6 +53,7 @@ class Reduce:
         self._index = KeyIndex([self._rows_schema.field(key).type for key in keys], timed=False)
         self._store = RowStore(self._index, self._rows_schema)
         self._tally = Tally()
+        self.care: Care = CAREFREE
         names = self._rows_schema.names
         self._row = row_class(tuple(names))
         self._key_places = [names.index(key) for key in keys]
@@ -73,7 +75,7 @@ class Reduce:
         new = np.isin(slots, found.fresh)
         old = self._store.read(slots[~new])
         folded: dict[int, Row] = dict(zip(slots[~new].tolist(), rows_in(old), strict=True))
-        failures = self._fold(folded, found.slots.tolist(), batch.record)
+        failures = self._fold(folded, found.slots.tolist(), batch)
         outputs: dict[str, ArrowBatch] = {}
         after = record_of_results([folded[slot] for slot in slots.tolist()], self._rows_schema)
         changed = new.copy()
@@ -94,13 +96,19 @@ class Reduce:
                 outputs["errors"] = dead_letters(batch, failures, Site(self._name, moment.epoch, self._tally))
         return outputs
 
-    def _fold(self, folded: dict[int, Row], slots: list[int], record: pa.RecordBatch) -> list[Failure]:
-        function, failures = self._function, list[Failure]()
-        for at, (slot, row) in enumerate(zip(slots, rows_in(record), strict=True)):
+    def _fold(self, folded: dict[int, Row], slots: list[int], batch: ArrowBatch) -> list[Failure]:
+        function, failures, care = self._function, list[Failure](), self.care
+        where = spots(batch.buckets, "in") if care.needed else []
+        for at, (slot, row) in enumerate(zip(slots, rows_in(batch.record), strict=True)):
             so_far = folded.get(slot)
             if so_far is None:
                 folded[slot] = row
                 continue
+            if where and where[at] in care.skips:
+                failures.append(Failure(at, DIED))
+                continue
+            if where:
+                care.begin(where[at], self._name, self._on_error == "fail")
             try:
                 folded[slot] = self._checked(function(so_far, row), row)
             except Exception as error:  # user code may raise anything
@@ -108,6 +116,7 @@ class Reduce:
                     message = f"{self._name}: {describe(error)}; fix the function or use on_error='dead_letter'"
                     raise Misuse(message) from error
                 failures.append(Failure(at, describe(error)))
+        care.end()
         return failures
 
     def _checked(self, given: Any, row: Row) -> Row:

@@ -100,7 +100,7 @@ class MapRows:
             filled = results if kept.all() else [result for result in results if result is not None]
             return ArrowBatch(record_of_results(filled, self.schema), part.buckets[kept]), part.buckets[~kept]
 
-        pairs, failures = halving(batch, work, self.on_error, site.operator)
+        pairs, failures = halving(batch, work, self.on_error, site)
         for _, dropped in pairs:
             site.tally.add("filtered", dropped)
         return finish(batch, [part for part, _ in pairs], failures, self.on_error, site)
@@ -120,7 +120,7 @@ class FlatMapRows:
         return {"out": physical(self.schema), "errors": DEAD_LETTERS}
 
     def run(self, batch: ArrowBatch, site: Site) -> dict[str, ArrowBatch]:
-        parts, failures = halving(batch, self._expand, self.on_error, site.operator)
+        parts, failures = halving(batch, self._expand, self.on_error, site)
         return finish(batch, parts, failures, self.on_error, site)
 
     def _expand(self, part: ArrowBatch) -> ArrowBatch:

@@ -26,6 +26,7 @@ from operators.step import (
     halving,
     keep_rows,
     keep_where,
+    positions_of,
     runs,
     slice_of,
 )
@@ -100,7 +101,7 @@ class Project:
         return found
 
     def run(self, batch: ArrowBatch, site: Site) -> dict[str, ArrowBatch]:
-        parts, failures = halving(batch, self._project, self.on_error, site.operator)
+        parts, failures = halving(batch, self._project, self.on_error, site)
         return finish(batch, parts, failures, self.on_error, site)
 
     def _project(self, batch: ArrowBatch) -> ArrowBatch:
@@ -148,7 +149,7 @@ class Try:
         return {"out": self.schema, "errors": DEAD_LETTERS}
 
     def run(self, batch: ArrowBatch, site: Site) -> dict[str, ArrowBatch]:
-        parts, failures = halving(batch, self._tried, self.on_error, site.operator)
+        parts, failures = halving(batch, self._tried, self.on_error, site)
         return finish(batch, parts, failures, self.on_error, site)
 
     def _tried(self, batch: ArrowBatch) -> ArrowBatch:
@@ -194,7 +195,7 @@ class Split:
                 found["rest"] = keep_rows(part, free)
             return found
 
-        parts, failures = halving(batch, work, self.on_error, site.operator)
+        parts, failures = halving(batch, work, self.on_error, site)
         outputs = finish(batch, [], failures, self.on_error, site)
         for name in self.schemas:
             pieces = [part[name] for part in parts if name in part]
@@ -220,8 +221,11 @@ class MapBatch:
     def run(self, batch: ArrowBatch, site: Site) -> dict[str, ArrowBatch]:
         parts: list[ArrowBatch] = []
         failures: list[Failure] = []
+        positions = positions_of(batch.buckets) if site.care.needed else None
         for low, high in runs(batch.buckets):
-            done, failed = halving(slice_of(batch, low, high), self._apply, self.on_error, site.operator)
+            part = slice_of(batch, low, high)
+            places = None if positions is None else positions[low:high]
+            done, failed = halving(part, self._apply, self.on_error, site, places)
             parts += done
             failures += [Failure(low + failure.index, failure.error) for failure in failed]
         return finish(batch, parts, failures, self.on_error, site)

@@ -22,6 +22,7 @@ import pyarrow as pa
 from operators.tally import Tally
 from seep.errors import Misuse
 from seep.model.arrow import ArrowBatch, Buckets
+from seep.model.care import CAREFREE, DIED, Care, Spot
 from seep.model.ids import BEGINNING
 
 DEAD_LETTERS = pa.schema(
@@ -50,6 +51,9 @@ class Site:
     tally: Tally
     event_time: int = BEGINNING
     """The greatest event time (µs) that passed."""
+    care: Care = CAREFREE
+    step: str = ""
+    """Which of the node's steps it is: two may have one name."""
 
 
 class Step(Protocol):
@@ -76,10 +80,16 @@ def describe(error: BaseException) -> str:
 
 
 def halving(
-    batch: ArrowBatch, work: Callable[[ArrowBatch], T], on_error: str, name: str
+    batch: ArrowBatch,
+    work: Callable[[ArrowBatch], T],
+    on_error: str,
+    site: Site,
+    positions: npt.NDArray[np.int64] | None = None,
 ) -> tuple[list[T], list[Failure]]:
-    """Run `work` on the batch, or on those parts of it that do not raise."""
-    done: list[T] = []
+    """Run `work` on the batch, or on those parts of it that do not raise, without the rows that killed a process.
+
+    ``positions``: of the rows among those of their buckets, where the batch does not hold all of these."""
+    name, done = site.operator, list[T]()
     failures: list[Failure] = []
 
     def attempt(low: int, high: int) -> None:
@@ -96,9 +106,44 @@ def halving(
             attempt(low, middle)
             attempt(middle, high)
 
-    if batch.rows:
-        attempt(0, batch.rows)
+    if not site.care.needed:
+        if batch.rows:
+            attempt(0, batch.rows)
+        return done, failures
+    low = 0
+    for at, spot in enumerate(spots(batch.buckets, site.step, positions)):
+        if spot in site.care.skips or site.care.one_by_one:
+            if low < at:
+                attempt(low, at)
+            low = at + 1
+        if spot in site.care.skips:
+            failures.append(Failure(at, DIED))
+        elif site.care.one_by_one:
+            site.care.begin(spot, name, on_error == "fail")
+            attempt(at, at + 1)
+    if low < batch.rows:
+        attempt(low, batch.rows)
+    site.care.end()
     return done, failures
+
+
+def spots(buckets: Buckets, step: str, positions: npt.NDArray[np.int64] | None = None) -> list[Spot]:
+    """Where each row is, however the flow is partitioned.
+
+    >>> [spot.position for spot in spots(np.array([5, 5, 9, 5]), "")]
+    [0, 1, 0, 2]
+    """
+    numbers = positions_of(buckets) if positions is None else positions
+    return [Spot(step, bucket, at) for bucket, at in zip(buckets.tolist(), numbers.tolist(), strict=True)]
+
+
+def positions_of(buckets: Buckets) -> npt.NDArray[np.int64]:
+    """Each row's place among those of its bucket."""
+    order = np.argsort(buckets, kind="stable")
+    ordered = buckets[order]
+    positions = np.empty(len(buckets), np.int64)
+    positions[order] = np.arange(len(buckets)) - np.searchsorted(ordered, ordered)
+    return positions
 
 
 def finish(
@@ -126,7 +171,7 @@ def keep_where(
         mask = mask_of(part)
         return keep_rows(part, mask), part.buckets[~mask]
 
-    pairs, failures = halving(batch, work, on_error, site.operator)
+    pairs, failures = halving(batch, work, on_error, site)
     for _, dropped in pairs:
         site.tally.add("filtered", dropped)
     return finish(batch, [kept for kept, _ in pairs], failures, on_error, site)

@@ -193,6 +193,7 @@ def _explained_lines(answer: dict[str, Any]) -> list[str]:
         lines.append("  no operator has a policy: they are scaled by hand only (scale(policy=...))")
     if answer["pool"]["shortage"]:
         lines.append(f"  no slot is free: {answer['pool']['shortage']}")
+    lines += [f"  left out, the process died on it: {one}" for one in answer["poison"]]
     for made in answer["decisions"][-SHOWN:]:
         at = datetime.fromtimestamp(made["at"]).strftime("%H:%M:%S")
         change = (

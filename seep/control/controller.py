@@ -15,26 +15,26 @@ from seep.control import planner
 from seep.control.attendance import Attendance
 from seep.control.deaths import Deaths
 from seep.control.leftovers import leftovers
+from seep.control.parts import recovers_in_parts
 from seep.control.placement import idle, place, spread
 from seep.control.pool import Pool
 from seep.control.requests import Rebalance, Request, ScaleTo, StopFlow, WorkerLost
 from seep.control.scaling import begin_request
 from seep.control.steps import Known, next_step
+from seep.control.verdict import verdict
 from seep.model.ids import FOREVER, Generation, PartitionId
 from seep.model.settings import Settings
 from seep.partition.contract import Graph
 from seep.partition.worker import LOST
 from seep.protocol.effects import (
     Effect,
-    FenceStore,
-    FindCheckpoint,
     ReadJournal,
     ReleaseWorker,
     Send,
     StoreReply,
     SwapJournal,
 )
-from seep.protocol.journal import LIVE, SHADOW, Journal, Replace
+from seep.protocol.journal import LIVE, SHADOW, Entry, Journal, Replace
 from seep.protocol.messages import Busy, Hello, Plan, Report, Status
 
 SLOT_WAIT = 2.0
@@ -72,6 +72,8 @@ class Controller:
         self.tries: dict[str, int] = {}
         self.slot_since: dict[PartitionId, float] = {}
         self.deaths = Deaths()
+        self.accused_ms: dict[PartitionId, float] = {}
+        """Since when each waits for a verdict."""
         self.lost_parts: dict[PartitionId, Generation] = {}
         self.resumes = resumes
         """This flow has run before: a store without its journal has lost it."""
@@ -106,12 +108,14 @@ class Controller:
                 if not self._in_motion():
                     return self._finish()  # a heartbeat; the next tick looks at the rest
             case Busy():
-                self._note(self.attendance.hear_busy(event, now_ms))
+                self.note(self.attendance.hear_busy(event, now_ms))
                 return self._finish()
             case WorkerLost():
                 self.pool.released.discard(event.worker)
                 if self.attendance.lose(event.worker):
-                    self._note(f"worker {event.worker} lost")
+                    self.note(f"worker {event.worker} lost{', as asked' if event.asked else ''}")
+                if not event.asked:
+                    self.deaths.lost(event.worker, event.ended)
             case StoreReply():
                 waiting = self._waiting.pop(event.token, None)
                 if event.error == "lost" and not self.lost:
@@ -129,12 +133,12 @@ class Controller:
         if slept:
             self.attendance.excuse(now_ms)
         if not self.journal.version and not self._waiting and self.wanted is None and not self.deposed:
-            self._call(ReadJournal, self._read)
+            self.call(ReadJournal, self._read)
         if self.unsure_ms is not None and now_ms >= self.unsure_ms:
             self.unsure_ms = None
-            self._call(ReadJournal, self._swapped_or_not)
+            self.call(ReadJournal, self._swapped_or_not)
         for silent in self.attendance.lose_silent(now_ms):
-            self._note(silent)
+            self.note(silent)
         self._reconcile()
         return self._finish()
 
@@ -142,11 +146,11 @@ class Controller:
         effects, self.effects = self.effects, []
         return effects
 
-    def _note(self, what: str) -> None:
+    def note(self, what: str) -> None:
         if what:
             self.decisions.append((self.now_ms, what))
 
-    def _call(self, make: Callable[[int], Effect], then: Callable[[StoreReply], None]) -> None:
+    def call(self, make: Callable[[int], Effect], then: Callable[[StoreReply], None]) -> None:
         self._token += 1
         self._waiting[self._token] = then
         self.effects.append(make(self._token))
@@ -185,12 +189,12 @@ class Controller:
             changed = with_fields(found, version=found.version + 1, term=found.term + 1, stopping=stopping)
             self._swap(found.version, changed)
 
-    def _change(self, journal: Journal) -> None:
+    def change(self, journal: Journal) -> None:
         self._swap(self.journal.version, with_fields(journal, version=self.journal.version + 1))
 
     def _swap(self, expected: int, journal: Journal) -> None:
         self.wanted = journal
-        self._call(lambda token: SwapJournal(token, expected, journal), self._swapped)
+        self.call(lambda token: SwapJournal(token, expected, journal), self._swapped)
 
     def _swapped(self, reply: StoreReply) -> None:
         wanted, self.wanted = self.wanted, None
@@ -212,7 +216,7 @@ class Controller:
     def _lose(self) -> None:
         """There was a journal. What is not in the store cannot be gone on from: say so to all, and write no more."""
         self.lost = True
-        self._note(LOST)
+        self.note(LOST)
         # Later than whatever the workers know: a controller that was started again cannot say what that is.
         self.journal = with_fields(self.journal, term=FOREVER, version=FOREVER, stopping=LOST)
         self._push_all()
@@ -224,10 +228,11 @@ class Controller:
             self.effects.extend(leftovers(self.graph, self.journal, stored))
             self.journal = stored
             self.statuses = {p: s for p, s in self.statuses.items() if p in stored.entries}
+            self.deaths.forget_all_but({entry.worker for entry in stored.entries.values()})
             self._push_all()
         elif stored.term >= wanted.term:
             self.deposed = stored.term > wanted.term or not self.journal.version
-            self._note(f"a controller of term {stored.term} has taken over")
+            self.note(f"a controller of term {stored.term} has taken over")
         # else: our write did not happen; the next reconciliation decides again.
 
     def _push(self, worker: str) -> None:
@@ -244,7 +249,7 @@ class Controller:
         """Take the next steps there are; one compare-and-set at a time."""
         if self.deposed or self.lost or self.wanted is not None or not self.journal.version:
             return
-        journal = self._stop_on_failure(self.journal)
+        journal = self._judge(self._stop_on_failure(self.journal))
         if journal.stopping in ("", DRAIN):
             journal = self._place(journal)
             journal = self._step(journal)
@@ -253,13 +258,13 @@ class Controller:
             journal = self._requests(journal)
         self._watch_end()
         if journal is not self.journal:
-            self._change(journal)
+            self.change(journal)
             return
         for effect in self.pool.look(self.journal, self.heard, self.now_ms):
             self.effects.append(effect)
             if isinstance(effect, ReleaseWorker):
                 self.attendance.lose(effect.worker)
-                self._note(f"worker {effect.worker} released")
+                self.note(f"worker {effect.worker} released")
 
     def _status(self, partition: PartitionId) -> Status | None:
         """Its latest Status, if it is of the generation that the journal names."""
@@ -277,11 +282,23 @@ class Controller:
             if live and status.failure and entry and entry.generation == status.generation:
                 if entry.role == SHADOW:
                     replace = next(r for r in journal.replaces if partition in r.new)
-                    self._note(f"Replace {replace.number} of {replace.operator} given up: {status.failure}")
+                    self.note(f"Replace {replace.number} of {replace.operator} given up: {status.failure}")
                     journal = planner.abort(journal, replace)
                     self._ask_again(journal, replace)
                 else:
                     journal = with_fields(journal, stopping=status.failure)
+        return journal
+
+    def _judge(self, journal: Journal) -> Journal:
+        """Of rows that are accused: it may take a moment until those that died are known to have."""
+        accused = {p: s for p, s in self._statuses(journal).items() if s.accused is not None}
+        self.accused_ms = {p: self.accused_ms.get(p, self.now_ms) for p in accused}
+        for partition, status in accused.items():
+            if journal.stopping in ("", DRAIN) and partition in journal.entries:
+                late = self.now_ms - self.accused_ms[partition] > self.settings.suspect_ms
+                known = self.statuses
+                journal, what = verdict(self.graph, journal, status, known, self.deaths, late)
+                self.note(what)
         return journal
 
     def _ask_again(self, journal: Journal, replace: Replace) -> None:
@@ -304,21 +321,29 @@ class Controller:
         candidates = spread(self.heard, self.workers, places) if starting else self.attendance.at_hand()
         for partition in sorted(waiting):
             entry = journal.entries.get(partition)
-            if entry is None or not candidates or self._recovers_in_parts(entry.partition):
+            if entry is None or not candidates or recovers_in_parts(self, entry):
                 continue
             free = idle(journal, candidates) if entry.role == SHADOW else candidates
             if not free and self._may_wait(partition):
                 continue
             worker = place(journal, partition, free or candidates, places)
             shared = "" if worker in idle(journal, candidates) else ", beside others: no slot is free"
-            journal = planner.restart(journal, partition, worker)
-            if entry.worker:
-                hopeless = self.deaths.note(partition, journal.shown(partition), self.statuses.get(partition))
-                if hopeless:
-                    return with_fields(journal, stopping=hopeless)
+            journal = self.restarted(journal, entry, worker)
+            if journal.stopping not in ("", DRAIN):
+                return journal
             if entry.worker or (shared and entry.role == SHADOW):
-                self._note(f"{journal.shown(partition)} {'re' if entry.worker else ''}starts on {worker}{shared}")
+                self.note(f"{journal.shown(partition)} {'re' if entry.worker else ''}starts on {worker}{shared}")
         return journal
+
+    def restarted(self, journal: Journal, entry: Entry, worker: str) -> Journal:
+        """The same partition somewhere else, if there is hope."""
+        if entry.worker:
+            shown = journal.shown(entry.partition)
+            hopeless = self.deaths.note(entry, shown, self.statuses.get(entry.partition))
+            if hopeless:
+                return with_fields(journal, stopping=hopeless)
+            journal = planner.suspect(journal, self.deaths.suspected(entry))
+        return planner.restart(journal, entry.partition, worker)
 
     def _may_wait(self, partition: PartitionId) -> bool:
         """A shadow that loads its state beside a live partition would hold it up: its own slot is worth a wait."""
@@ -327,41 +352,6 @@ class Controller:
     def _is_fenced(self, partition: PartitionId) -> bool:
         status = self._status(partition)
         return status is not None and status.fenced
-
-    def _recovers_in_parts(self, partition: PartitionId) -> bool:
-        """Begin (or wait for) the recovery of a dead live partition as several; False: restart it as it is."""
-        entry = self.journal.entries.get(partition)
-        if self.parts < 2 or entry is None or entry.role != LIVE or not entry.worker:
-            return False
-        if entry.key_range.size < self.parts or self.graph.nodes[partition.operator].kind != "operator":
-            return False
-        if partition in self.lost_parts:
-            return True
-        generation, version = Generation(self.journal.term, self.journal.next_generation), self.journal.version
-        self.lost_parts[partition] = generation
-
-        def fenced(reply: StoreReply) -> None:
-            if reply.error:
-                del self.lost_parts[partition]
-            else:
-                self._call(lambda token: FindCheckpoint(token, partition), found)
-
-        def found(reply: StoreReply) -> None:
-            del self.lost_parts[partition]
-            current = self.journal.entries.get(partition)
-            if reply.error or current != entry or self.wanted is not None:
-                return
-            if reply.value is None:
-                there = place(self.journal, partition, self.attendance.at_hand(), self.attendance.places)
-                journal = planner.restart(self.journal, partition, there)
-            else:
-                version, epoch = reply.value
-                journal = planner.recover_in_parts(self.journal, partition, version, epoch, self.parts)
-                self._note(f"{self.journal.shown(partition)} comes back as {self.parts} parts")
-            self._change(journal)
-
-        self._call(lambda token: FenceStore(token, partition, generation, version), fenced)
-        return True
 
     def _step(self, journal: Journal) -> Journal:
         """The next step of every Replace there is."""
@@ -376,7 +366,7 @@ class Controller:
             elif all(r.number != replace.number for r in journal.replaces):
                 self.tries.pop(replace.operator, None)
             if why:
-                self._note(f"Replace {replace.number} of {replace.operator or 'nothing'}: {why}")
+                self.note(f"Replace {replace.number} of {replace.operator or 'nothing'}: {why}")
         return journal
 
     def _requests(self, journal: Journal) -> Journal:
@@ -391,7 +381,7 @@ class Controller:
             else:
                 journal = begun
             if why:
-                self._note(why)
+                self.note(why)
         return journal
 
     def _watch_end(self) -> None:

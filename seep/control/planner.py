@@ -15,7 +15,7 @@ from dataclasses import replace as with_fields
 
 from seep.model.ids import EVERYTHING, FOREVER, Generation, KeyRange, PartitionId
 from seep.partition.contract import Graph
-from seep.protocol.journal import LIVE, SEALED, SHADOW, Entry, Journal, Replace
+from seep.protocol.journal import LIVE, SEALED, SHADOW, Entry, Journal, Poison, Replace
 from seep.protocol.messages import Status
 
 
@@ -131,6 +131,23 @@ def restart(journal: Journal, partition: PartitionId, worker: str) -> Journal:
     return with_fields(
         journal, entries={**journal.entries, partition: entry}, next_generation=journal.next_generation + 1
     )
+
+
+def suspect(journal: Journal, entry: Entry) -> Journal:
+    """As `seep.control.deaths` knows it."""
+    return with_fields(journal, entries={**journal.entries, entry.partition: entry})
+
+
+def condemn(journal: Journal, partition: PartitionId, poison: Poison) -> Journal:
+    """Nobody runs this row any more; who found it starts again where it is. What was to take its operator's place may
+    have run the row, and is forgotten."""
+    for replace in journal.replaces:
+        if replace.operator == partition.operator:
+            journal = abort(journal, replace)
+    entry = with_fields(journal.entries[partition], heir_of=None)
+    entries = {**journal.entries, partition: entry}
+    journal = with_fields(journal, entries=entries, poisons=(*journal.poisons, poison))
+    return restart(journal, partition, entry.worker)
 
 
 def recover_in_parts(journal: Journal, partition: PartitionId, version: int, epoch: int, parts: int) -> Journal:

@@ -44,6 +44,10 @@ class WorkerLost:
     """The worker's connection closed, or its process or task ended."""
 
     worker: str
+    asked: bool = False
+    """Somebody asked for it to be killed."""
+    ended: bool = True
+    """Its process is known to have ended; else only the connection to it is."""
 
 
 Request = ScaleTo | Rebalance | FixEpoch | ReleaseEpoch | StopFlow

@@ -19,12 +19,14 @@ import pyarrow as pa
 from operators.books import TABLE, Books
 from operators.combine import Combine, Combiner, worth_folding
 from operators.index import KeyIndex
+from operators.rehearsal import Rehearsal
 from operators.retract import SIGN
 from operators.search import warm_search
 from operators.step import DEAD_LETTERS, Failure, Site, Step, dead_letters
 from operators.tally import Tally
 from seep.flow.grouping import Directed, Grouping
 from seep.model.arrow import CHANGE, DELETE, ArrowBatch, ArrowState
+from seep.model.care import CAREFREE, Care
 from seep.model.epoch import Moment
 from seep.model.ids import BEGINNING, FOREVER, KeyRange
 from seep.model.keyspace import buckets_of
@@ -95,11 +97,11 @@ class Runner:
     def run(self, outputs: Mapping[str, ArrowBatch], site: Site) -> dict[str, ArrowBatch]:
         """By edge: the rows that have come to its end."""
         edges: dict[str, ArrowBatch] = {}
-        self._follow(self.tails, outputs, site, edges)
+        self._follow(self.tails, outputs, site, edges, "")
         return edges
 
     def _follow(
-        self, after: Tails, outputs: Mapping[str, ArrowBatch], site: Site, edges: dict[str, ArrowBatch]
+        self, after: Tails, outputs: Mapping[str, ArrowBatch], site: Site, edges: dict[str, ArrowBatch], path: str
     ) -> None:
         for name, batch in outputs.items():
             if batch.rows == 0:
@@ -108,14 +110,15 @@ class Runner:
                 letters = batch.record.to_pylist()
                 self.unclaimed.extend(letters)
                 self.refused.update(letter["operator"] for letter in letters)
-            for follower in after.get(name, ()):
+            for number, follower in enumerate(after.get(name, ())):
                 if isinstance(follower, Route):
                     site.tally.add(OUT + follower.edge, batch.buckets)
                     sent = edges[follower.edge] = self._turn(follower, batch, site.epoch)
                     site.tally.add_digest(OUT_DIGEST + follower.edge, int(batch.buckets[0]), sent.digest())
                 else:
                     site.operator = follower.name
-                    self._follow(follower.after, follower.step.run(batch, site), site, edges)
+                    site.step = f"{path}{name}.{number}/"
+                    self._follow(follower.after, follower.step.run(batch, site), site, edges, site.step)
 
     def _turn(self, route: Route, batch: ArrowBatch, epoch: int | None) -> ArrowBatch:
         if route.combine is None:
@@ -139,10 +142,19 @@ class Runner:
 class FusedLogic:
     """An operator with its tails: what a partition runs (`seep.partition.contract.Logic`)."""
 
-    def __init__(self, name: str, head: Any, tails: Tails, replicated: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self,
+        name: str,
+        head: Any,
+        tails: Tails,
+        replicated: frozenset[int] = frozenset(),
+        rehearsal: Rehearsal | None = None,
+    ) -> None:
         self.head = head
         self.replicated = replicated
+        self._rehearsal = rehearsal
         self.runner = Runner(name, tails)
+        self.care: Care = CAREFREE
         self._tally = Tally()
         self._books = Books()
 
@@ -152,13 +164,21 @@ class FusedLogic:
                 self._tally.add(f"{IN}{port}", batch.buckets, batch.weights)
                 self._tally.add_digest(f"{IN_DIGEST}{port}", int(batch.buckets[0]), batch.digest())
                 self._books.note(f"{IN}{port}", moment.epoch, batch)
+        if hasattr(self.head, "care"):
+            self.head.care = self.care
+        site = Site(self.runner.name, moment.epoch, self._tally, care=self.care)
+        letters: list[ArrowBatch] = []
+        if self.care.needed and self._rehearsal is not None:
+            inputs, letters = self._rehearsal.sifted(inputs, site)
         outputs = self.head.take(moment, inputs)
-        site = Site(self.runner.name, moment.epoch, self._tally)
         errors = outputs.get("errors")
         if errors is not None and errors.record.schema != DEAD_LETTERS:
             # A window hands back rows without a usable time as they came.
             reasons = [Failure(at, "event time is null or out of range") for at in range(errors.rows)]
             outputs = {**outputs, "errors": dead_letters(errors, reasons, site)}
+        if letters:
+            known = [outputs["errors"]] if "errors" in outputs else []
+            outputs = {**outputs, "errors": ArrowBatch.concat([*known, *letters]).by_bucket()}
         edges = self.runner.run(outputs, site)
         for edge, batch in edges.items():
             if batch.rows:
@@ -218,7 +238,12 @@ class LogicPlan:
     """Ports whose rows every partition gets."""
 
     def __call__(self) -> FusedLogic:
-        return FusedLogic(self.name, self.head(self.name, self.ports), self.tails, self.replicated)
+        return FusedLogic(self.name, self.head(self.name, self.ports), self.tails, self.replicated, self._rehearsal())
+
+    def _rehearsal(self) -> Rehearsal | None:
+        given = self.head.args[1] if isinstance(self.head, partial) else {}
+        aggregates, schema = given.get("aggregates", {}), given.get("schema")
+        return Rehearsal(schema, aggregates.values()) if aggregates and schema is not None else None
 
     def warm(self) -> None:
         """Load the compiled loops of a ready operator by two made-up rows, so that the first real ones do not wait.

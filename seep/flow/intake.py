@@ -14,6 +14,7 @@ from seep.connectors.contract import Rows, Source
 from seep.errors import Misuse
 from seep.flow.fused import Runner, Tails, constant
 from seep.model.arrow import ArrowBatch
+from seep.model.care import CAREFREE, Care
 from seep.model.schema import normalise, physical
 from seep.partition.contract import Reading, split_buckets
 
@@ -48,6 +49,7 @@ class SourceIntake:
     def __init__(self, plan: IntakePlan) -> None:
         self.plan = plan
         self.epoch = 0
+        self.care: Care = CAREFREE
         self.runner = Runner(plan.name, plan.tails)
         self._schema = physical(plan.connector.schema)
         self.forget = getattr(plan.connector, "forget", None)
@@ -72,7 +74,7 @@ class SourceIntake:
         if found is None:
             return None
         origin = self._origins[split]
-        site = Site(self.plan.name, self.epoch, Tally())
+        site = Site(self.plan.name, self.epoch, Tally(), care=self.care)
         record = found.record if found.record.schema == self._schema else self._fitted(found.record)
         outputs = {"out": ArrowBatch(record, constant(origin, record.num_rows))}
         if found.refused:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from seep.model.batch import Batch, State
+from seep.model.care import Care
 from seep.model.epoch import Moment
 from seep.model.ids import BEGINNING, FOREVER, KeyRange, PartitionId
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:  # the machine and its simulator do without columns
 
 class Logic(Protocol):
     """A stateful or stateless operator of the flow, with the stateless steps fused behind it."""
+
+    care: Care
+    """Set before an epoch is taken: rows that are left out, and whether to look for one."""
 
     def take(self, moment: Moment, inputs: Sequence[tuple[int, Batch]]) -> Mapping[str, Batch]:
         """Handle one whole epoch.
@@ -86,6 +90,8 @@ class Intake(Protocol):
 
     epoch: int
     """Set before a read: the epoch that its rows go into (dead letters name it)."""
+    care: Care
+    """Set before a read, too: rows that are left out, and whether to look for one."""
 
     @property
     def splits(self) -> int: ...

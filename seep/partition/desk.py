@@ -19,6 +19,7 @@ from seep.protocol.messages import Message
 
 if TYPE_CHECKING:
     from seep.model.settings import Settings
+    from seep.partition.wary import Notes
 
 Continuation = Callable[[StoreReply], None]
 Call = Callable[[object, Callable[[int], Effect], Continuation], None]
@@ -51,6 +52,8 @@ class Desk:
         """Set by a host that can perform effects while the machine is still at work."""
         self.spill: Callable[[Batch], Batch] | None = None
         """Set by a host with a disk: the same batch, no longer in memory."""
+        self.notes: Notes | None = None
+        """Set by a host that can keep them: which row is being run, while a row is suspected of killing the process."""
         self.clock: Callable[[], float] = lambda: 0.0
         """Set by a host that measures: ms that pass while the machine is at work."""
         self.more = False

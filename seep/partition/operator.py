@@ -10,6 +10,7 @@ First the store refuses our predecessors, then we read what they left: so nothin
 from __future__ import annotations
 
 from seep.errors import SeepError
+from seep.model.care import Condemned
 from seep.model.epoch import NOTHING, Moment, Progress
 from seep.model.ids import BEGINNING, FOREVER, PartitionId
 from seep.partition.contract import Graph, Logic
@@ -20,6 +21,7 @@ from seep.partition.load import Load
 from seep.partition.loader import Loader
 from seep.partition.outputs import Outputs
 from seep.partition.saver import Saver
+from seep.partition.wary import Wary
 from seep.protocol.effects import FenceStore, StoreReply
 from seep.protocol.journal import SHADOW, Entry
 from seep.protocol.messages import (
@@ -56,6 +58,7 @@ class OperatorPartition:
         self.credited = -1
         self.counts = {"rows_in": 0, "rows_out": 0}
         self.load = Load()
+        self.wary = Wary(desk, entry)
         self.paused_ms = 0.0
         """For checkpoints: what it takes to copy what goes into them."""
         self.inputs = Inputs(desk, entry, graph.inputs(self.node.name))
@@ -140,7 +143,7 @@ class OperatorPartition:
         base = Progress(self.epoch, self.moment.now_ms, said, ended=self.ended, idle=self.idle)
         self.outputs = Outputs(self.desk, self.entry, self.graph.outputs(self.node.name), base)
         if chains and chains[0][0].partition == self.entry.partition:
-            self._restore_buffers(chains[0])
+            self.outputs.restore(chains[0])
         elif chains:
             # Of a damaged base an older version was taken; restored again, we would need what comes after that.
             self.base_epoch = min(self.base_epoch, self.epoch)
@@ -149,16 +152,6 @@ class OperatorPartition:
         self.running = True
         self.desk.changed = True
         self.adopt(self.entry)
-
-    def _restore_buffers(self, chain: list[Checkpoint]) -> None:
-        for name, buffer in self.outputs.buffers.items():
-            buffer.trimmed = chain[0].trimmed[name]
-            for checkpoint in chain:
-                buffer.restore(checkpoint.buffers.get(name, ()))
-            newest = chain[-1].trimmed[name]
-            buffer.trim(newest.epoch)
-            if newest.epoch > buffer.trimmed.epoch:
-                buffer.trimmed = newest
 
     def _fail(self, report: str) -> None:
         self.failure = report
@@ -245,11 +238,13 @@ class OperatorPartition:
         self.load.add(epoch - self.epoch, (batch for port, batch in batches if port not in self.broadcast))
         self.counts["rows_in"] += sum(batch.weight for _, batch in batches)
         self.desk.hand_over()
+        self.logic.care = self.wary.care(epoch, self.epoch)
         try:
             outputs = self.logic.take(moment, batches)
-        except SeepError as error:
+        except (SeepError, Condemned) as error:
             self.running = False  # what the operator holds may be half changed: it takes, serves and saves no more
-            self._fail(failure_of(self.entry.partition, error))
+            who = self.entry.partition
+            self._fail(failure_of(who, error) if isinstance(error, SeepError) else self.wary.accuse(epoch, error))
             return
         self.moment, self.ended, self.idle = moment, ended, idle
         self.counts["rows_out"] += sum(batch.weight for batch in outputs.values())
@@ -392,6 +387,7 @@ class OperatorPartition:
             load=self.load.by_group(),
             watermark=self.moment.watermark,
             idle=self.idle,
+            accused=self.wary.accused,
         )
 
     def stop(self) -> None:

@@ -17,7 +17,7 @@ from seep.partition.desk import Desk
 from seep.protocol.journal import LIVE, Entry
 from seep.protocol.messages import Accepted, Credit, Frame, Refused, Subscribe, SubscriptionId, Trim, Unsubscribe
 from seep.state.buffer import Buffer
-from seep.state.checkpoint import Buffered
+from seep.state.checkpoint import Buffered, Checkpoint
 
 
 class Cursor:
@@ -72,6 +72,17 @@ class Outputs:
         """The highest epoch number any receiver has heard of."""
 
     # --- what goes out -------------------------------------------------------------------------------------------
+
+    def restore(self, chain: list[Checkpoint]) -> None:
+        """As it was with the last of these."""
+        for name, buffer in self.buffers.items():
+            buffer.trimmed = chain[0].trimmed[name]
+            for checkpoint in chain:
+                buffer.restore(checkpoint.buffers.get(name, ()))
+            newest = chain[-1].trimmed[name]
+            buffer.trim(newest.epoch)
+            if newest.epoch > buffer.trimmed.epoch:
+                buffer.trimmed = newest
 
     def add(self, progress: Progress, batches: Mapping[str, Batch]) -> None:
         """Buffer one epoch's output on every edge, and send what credit allows."""

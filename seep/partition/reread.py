@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from seep.model.batch import Batch
+from seep.model.batch import DIGESTS, Batch
 from seep.model.ids import KeyRange
 
 Shape = tuple[int, int, int]
@@ -63,3 +63,11 @@ def merged(outputs: list[dict[str, Batch]]) -> dict[str, Batch]:
         for name, batch in output.items():
             found.setdefault(name, []).append(batch)
     return {name: batches[0].concat(batches) if len(batches) > 1 else batches[0] for name, batches in found.items()}
+
+
+def of_edge(outputs: Callable[[], dict[str, Batch]], edge: str) -> Batch:
+    return outputs()[edge]
+
+
+def counted(counters: dict[str, int], more: dict[str, int]) -> dict[str, int]:
+    return {name: (counters.get(name, 0) + more.get(name, 0)) % DIGESTS for name in {**counters, **more}}

@@ -6,21 +6,23 @@ is started again reads the same rows in the same epochs. Nothing else of a sourc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
 
 from seep.errors import DataLoss, SeepError
-from seep.model.batch import DIGESTS, Batch
+from seep.model.batch import Batch
+from seep.model.care import Condemned
 from seep.model.epoch import NOTHING, UNKNOWN, Progress
 from seep.model.ids import BEGINNING, FOREVER, PartitionId
 from seep.partition.contract import Graph, Intake, split_buckets
 from seep.partition.desk import Call, Desk, failure_of
 from seep.partition.outputs import Outputs
 from seep.partition.pace import AHEAD_EPOCHS, Pace
-from seep.partition.reread import Reread, merged, same_rows, shapes_of
+from seep.partition.reread import Reread, counted, merged, of_edge, same_rows, shapes_of
 from seep.partition.told import Told
+from seep.partition.wary import Wary
 from seep.protocol.effects import Append, FenceStore, ReadLog, StoreReply, Truncate
 from seep.protocol.journal import Entry
 from seep.protocol.messages import Credit, DataMessage, Status, Subscribe, Trim, Unsubscribe
@@ -37,6 +39,7 @@ class SourcePartition:
         self.node = graph.nodes[entry.partition.operator]
         self.intake: Intake = self.node.make()
         self.told = Told(self.intake)
+        self.wary = Wary(desk, entry)
         self.outputs = Outputs(desk, entry, graph.outputs(self.node.name), NOTHING)
         lows = [r.low for r in split_buckets(self.intake.splits)]
         self.splits: dict[int, list[Any]] = {
@@ -54,8 +57,7 @@ class SourcePartition:
         self.pace = Pace(desk.settings.first_epoch_rows, desk.settings.epoch_ms)
         self.appending: tuple[int, Record, dict[str, Batch]] | None = None
         self.logged = False
-        self.truncated = 0
-        self.rows = 0
+        self.truncated = self.rows = 0
         self.bases: dict[PartitionId, Record] = {}
         self._fence(desk.call)
 
@@ -130,13 +132,14 @@ class SourcePartition:
         self.rows += record["rows"]
         outputs = cache(partial(self._read_again, epoch, record))
         batches: dict[str, Batch] = {
-            edge: Reread(shape, partial(_of_edge, outputs, edge)) for edge, shape in record["edges"].items()
+            edge: Reread(shape, partial(of_edge, outputs, edge)) for edge, shape in record["edges"].items()
         }
         self._announce(epoch, record, batches)
 
     def _read_again(self, epoch: int, record: Record) -> dict[str, Batch]:
         outputs: list[dict[str, Batch]] = []
         self.intake.epoch = epoch
+        self.intake.care = self.wary.care(record["after"], self.epoch, first=False)
         for split, (start, end, *_) in _splits(record):
             if start != end:
                 reading = self.intake.read(split, start, end, FOREVER, record["now"])
@@ -155,6 +158,9 @@ class SourcePartition:
             yield
         except SeepError as error:
             self._fail(failure_of(self.entry.partition, error))
+        except Condemned as found:
+            self.running = False  # some of its splits may have been read
+            self._fail(self.wary.accuse(self.epoch, found, after=True))
 
     def _run(self) -> None:
         self.running = True
@@ -211,6 +217,7 @@ class SourcePartition:
         limit = min(settings.epoch_rows, self.pace.rows)
         rows, left, full = 0, limit, False
         self.intake.epoch = epoch
+        self.intake.care = self.wary.care(self.epoch, self.epoch)
         self._begin_to_read(wall_ms)
         for index, (split, known) in enumerate(self.splits.items()):
             share = max(1, left // (len(self.splits) - index))
@@ -226,7 +233,7 @@ class SourcePartition:
             known[1] = reading.position
             known[2] = max(known[2], reading.event_time)
             known[3] = reading.ended
-            known[5] = _counted(known[5], {"read": reading.rows, **(reading.statistics or {})})
+            known[5] = counted(known[5], {"read": reading.rows, **(reading.statistics or {})})
             if reading.rows:
                 known[4] = wall_ms
                 outputs.append(dict(reading.outputs))
@@ -376,6 +383,7 @@ class SourcePartition:
             statistics={"rows_out": self.rows, "buffer_bytes": self.outputs.size_bytes, **self._refused()},
             watermark=self.watermark,
             idle=self.running and not self.ended and not self._active(self.cut_wall_ms),
+            accused=self.wary.accused,
         )
 
     def _refused(self) -> dict[str, int]:
@@ -390,11 +398,3 @@ class SourcePartition:
 
 def _splits(record: Record) -> list[tuple[int, list[Any]]]:
     return [(int(split), known) for split, known in record["splits"].items()]
-
-
-def _of_edge(outputs: Callable[[], dict[str, Batch]], edge: str) -> Batch:
-    return outputs()[edge]
-
-
-def _counted(counters: dict[str, int], more: dict[str, int]) -> dict[str, int]:
-    return {name: (counters.get(name, 0) + more.get(name, 0)) % DIGESTS for name in {**counters, **more}}

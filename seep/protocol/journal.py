@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from seep.model.care import Spot
 from seep.model.ids import FOREVER, Generation, KeyRange, PartitionId
 
 SHADOW = "shadow"
 LIVE = "live"
 SEALED = "sealed"
+NO_SPOTS: frozenset[Spot] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,14 @@ class Entry:
     """Checkpoints (partition, version) it starts from when it has none of its own."""
     base_epoch: int = 0
     """τ of the base."""
+    deaths: int = 0
+    """Not 0: its process died so often without getting any further that a row is suspected of it."""
+    reached: int = -1
+    """With `deaths`: the epoch that it got to."""
+    heir_of: Generation | None = None
+    """With `deaths`: the generation before this one, which has left a note ..."""
+    died: bool = False
+    """... and its process ended by itself."""
 
     def alive_after(self, epoch: int) -> bool:
         """Does it own some epoch later than this one?"""
@@ -60,6 +70,24 @@ class Replace:
 
 
 @dataclass(frozen=True, slots=True)
+class Poison:
+    """A row that killed every process that ran it. Nobody runs it again, in this or any later replay."""
+
+    operator: str
+    epoch: int
+    """The one it is in; of a source's row, the last one that was cut before it (its own has no number yet)."""
+    spot: Spot
+    shown: str
+    """The step that runs it, as users know it."""
+    after: bool = False
+    """It is a source's."""
+
+    def __str__(self) -> str:
+        when = f"the epoch after {self.epoch}" if self.after else f"epoch {self.epoch}"
+        return f"row {self.spot.bucket}:{self.spot.position} of {self.shown} in {when}"
+
+
+@dataclass(frozen=True, slots=True)
 class Journal:
     version: int = 0
     term: int = 0
@@ -72,6 +100,7 @@ class Journal:
     """Not empty: the flow is being stopped, and why (``stop``, ``drain``, or a failure's report)."""
     begins: int = 0
     """The first epoch in which sources that wait for Tables may have rows; FOREVER: these are still being loaded."""
+    poisons: tuple[Poison, ...] = ()
 
     def of(self, operator: str) -> list[Entry]:
         """The operator's entries, by key range, then life."""
@@ -91,6 +120,12 @@ class Journal:
             low, high = entry.key_range
             return f"the {'new' if entry.role == SHADOW else 'old'} {partition.operator} of buckets {low}-{high - 1}"
         return f"{partition.operator}/{self.live(partition.operator).index(entry)}"
+
+    def skips(self, operator: str, epoch: int) -> frozenset[Spot]:
+        """The rows of this epoch that are not to be run (a source: of the epoch that follows this one)."""
+        if not self.poisons:
+            return NO_SPOTS
+        return frozenset(one.spot for one in self.poisons if one.operator == operator and one.epoch == epoch)
 
     def replacing(self, partition: PartitionId) -> Replace | None:
         """The pending Replace that this partition is an old part of."""
@@ -114,4 +149,4 @@ def tiles(ranges: Iterable[KeyRange], low: int, high: int) -> bool:
     return edge == high
 
 
-__all__ = ["FOREVER", "LIVE", "SEALED", "SHADOW", "Entry", "Journal", "Replace", "tiles"]
+__all__ = ["FOREVER", "LIVE", "SEALED", "SHADOW", "Entry", "Journal", "Poison", "Replace", "tiles"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from seep.model.batch import Batch
 from seep.model.epoch import Progress
 from seep.model.ids import BEGINNING, NOWHERE, Generation, KeyRange, PartitionId, Place
-from seep.protocol.journal import Journal
+from seep.protocol.journal import Journal, Poison
 from seep.state.checkpoint import Checkpoint
 
 
@@ -208,6 +208,8 @@ class Status:
     """As of `epoch`; a source: announced."""
     idle: bool = False
     """Nobody waits for its watermark."""
+    accused: Poison | None = None
+    """It has stopped before this row, which killed its process again and again; started again, it leaves it out."""
 
 
 @dataclass(frozen=True, slots=True)

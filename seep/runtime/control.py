@@ -77,6 +77,7 @@ class HostControl:
             "outcome": self.host.outcome or "running",
             "progress": [one for one in reached if operator in (None, one["operator"])],
             "decisions": shown(decisions),
+            "poison": [str(one) for one in view.journal.poisons if operator in (None, one.operator)],
             "counts": dict(self.watch.governor.counts),
             "pool": {"wanted": view.wanted, "there": len(view.workers), "shortage": view.shortage},
             "steps": [{"at_ms": round(at_ms), "what": what} for at_ms, what in view.decisions],

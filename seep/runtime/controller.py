@@ -7,6 +7,7 @@ takes a higher term and adopts the workers that report to it; the old one, if it
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from dataclasses import dataclass, field
@@ -72,6 +73,8 @@ class ControllerHost:
         self.changes = Changes()
         self.ended = threading.Event()
         self._requests: deque[Request] = deque()
+        self._killed: set[str] = set()
+        """Because somebody asked for it."""
         self._wanted = 0
         self._wanted_ms = 0.0
         self._abandoned = threading.Event()
@@ -93,6 +96,7 @@ class ControllerHost:
         entry = self.view.journal.entries.get(partition)
         if entry is None or not entry.worker:
             return ""
+        self._killed.add(entry.worker)
         self.backend.kill(entry.worker)
         return entry.worker
 
@@ -136,8 +140,10 @@ class ControllerHost:
             # A worker speaks for itself only.
             if isinstance(message, Hello | Report | Busy) and message.worker == speaker(sender):
                 self._perform(machine.handle(message, now_ms()))
-        for worker in dict.fromkeys([*self.transport.lost(), *self.backend.events()]):
-            self._perform(machine.handle(WorkerLost(worker), now_ms()))
+        for worker in self.transport.lost():
+            self._perform(machine.handle(WorkerLost(worker, worker in self._killed, ended=False), now_ms()))
+        for worker in self.backend.events():
+            self._perform(machine.handle(WorkerLost(worker, worker in self._killed), now_ms()))
         for answer in self.background.answers():
             if isinstance(answer, StoreReply):
                 self._perform(machine.handle(answer, now_ms()))
@@ -150,6 +156,8 @@ class ControllerHost:
         if machine.journal.version and not self.view.journal.version:
             self.job.begin()
         self.changes.look(machine.journal, now_ms(), machine.heard, machine.statuses)
+        for poison in machine.journal.poisons[len(self.view.journal.poisons) :] if self.view.journal.version else ():
+            print(f"{self.job.path.name}: the process died on {poison}; it is left out", file=sys.stderr, flush=True)
         busy = {said.partition: said for said in machine.attendance.busy.values() if said.partition is not None}
         self.view = View(
             machine.journal,

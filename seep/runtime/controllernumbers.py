@@ -23,7 +23,8 @@ WORKERS = Family("seep_controller_workers", (), "Workers that are heard of.")
 REPLACED = Family("seep_controller_replace_seconds", (), "From the first step of a Replace to its commit.")
 RECOVERIES = Family("seep_controller_recoveries_total", (), "Partitions started again, since their worker was lost.")
 RECOVERED = Family("seep_controller_recovery_seconds", (), "From a worker's loss until its partitions are further on.")
-FAMILIES = (DECISIONS, HELD_BACK, PARTITIONS, WORKERS, REPLACED, RECOVERIES, RECOVERED)
+POISONS = Family("seep_controller_poison_rows_total", (), "Rows left out because the process died on them.")
+FAMILIES = (DECISIONS, HELD_BACK, PARTITIONS, WORKERS, REPLACED, RECOVERIES, RECOVERED, POISONS)
 HISTOGRAMS = frozenset({REPLACED.name, RECOVERED.name})
 
 
@@ -102,4 +103,5 @@ def snapshot(
         REPLACED.name: {(): changes.replaced},
         RECOVERIES.name: {(): changes.recoveries},
         RECOVERED.name: {(): changes.recovered},
+        POISONS.name: {(): len(journal.poisons)},
     }

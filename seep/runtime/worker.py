@@ -36,6 +36,7 @@ from seep.runtime.gaps import Gaps
 from seep.runtime.heartbeat import Heartbeat, beside
 from seep.runtime.hosts import this_place
 from seep.runtime.job import JobDirectory
+from seep.runtime.notes import StoreNotes
 from seep.runtime.numbers import Snapshot, snapshot
 from seep.runtime.spill import spill_into
 from seep.runtime.timekeeper import Timekeeper
@@ -62,6 +63,7 @@ class WorkerHost:
         self.machine.desk.place = this_place()
         self.machine.clock = self.machine.desk.clock = now_ms
         self.store = job.store()
+        self.machine.desk.notes = StoreNotes(self.store)
         self.transport = job.transport(worker)
         self.background = Background(self.store, self.transport.wake)
         self.asked = Asked(self.transport.wake)

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from seep.model.arrow import BUCKET, DELETED, KEY, REPLICATED, ArrowBatch, ArrowState
+from seep.model.care import CAREFREE
 from seep.model.epoch import Moment
 from seep.model.ids import KeyRange, PartitionId
 from seep.partition.contract import Graph, Intake, Logic, Node, Outlet, Reading
@@ -70,9 +71,11 @@ def _light(inputs: Sequence[tuple[int, Any]]) -> list[tuple[int, LightBatch]]:
 class ColumnIntake:
     def __init__(self, inner: Intake) -> None:
         self.inner = inner
+        self.epoch, self.care = 0, CAREFREE
         self.splits, self.lateness_us, self.idle_ms = inner.splits, inner.lateness_us, inner.idle_ms
 
     def read(self, split: int, position: Any, until: Any, limit_rows: int, now_ms: int) -> Reading | None:
+        self.inner.epoch, self.inner.care = self.epoch, self.care
         reading = self.inner.read(split, position, until, limit_rows, now_ms)
         if reading is None:
             return None
@@ -83,8 +86,10 @@ class ColumnIntake:
 class ColumnLogic:
     def __init__(self, inner: Logic) -> None:
         self.inner = inner
+        self.care = CAREFREE
 
     def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
+        self.inner.care = self.care
         outputs = self.inner.take(moment, _light(inputs))
         return {name: columns_of(batch) for name, batch in outputs.items() if isinstance(batch, LightBatch)}
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from seep.model.care import CAREFREE, Care
 from seep.model.epoch import Moment
 from seep.model.ids import BUCKETS, FOREVER, GROUP_BUCKETS, KeyRange, PartitionId
 from seep.partition.contract import Reading, split_buckets
@@ -101,6 +102,7 @@ class LightLogic:
 
     def __init__(self, routes: Mapping[str, Route]) -> None:
         self.routes = routes
+        self.care: Care = CAREFREE
         self.state: dict[Any, Any] = {}
         self.dirty: dict[Any, None] = {}
 
@@ -261,6 +263,8 @@ class LightIntake:
     ) -> None:
         self.salt, self.splits, self.keys, self.routes = salt, splits, keys, routes
         self.lateness_us = 15_000
+        self.epoch = 0
+        self.care: Care = CAREFREE
         self.idle_ms = idle_ms
         self.supply = supply or Supply()
         if supply is None:
@@ -275,6 +279,10 @@ class LightIntake:
         noise = (index * 7919 + split * 104_729 + self.salt * 15_485_863) * 2_654_435_761 >> 5
         return noise % self.keys, noise % 9973, index * 4_000 + (noise >> 9) % 20_000
 
+    def step(self, items: list[Item]) -> list[Item]:
+        """What is fused behind the source."""
+        return items
+
     def read(self, split: int, position: Any, until: Any, limit_rows: int, now_ms: int) -> Reading | None:
         start, last, supply = position or 0, self.end(split), self.supply
         if until is None and split in supply.paused:
@@ -285,7 +293,7 @@ class LightIntake:
         if end <= start:
             return Reading({}, start, 0, ended=True) if start >= last else None
         rows = [self.row(split, i) for i in range(start, end)]
-        items = [(self.origin[split], row) for row in rows]
+        items = self.step([(self.origin[split], row) for row in rows])
         outputs = {name: LightBatch(tuple((route(i), i[1]) for i in items)) for name, route in self.routes.items()}
         return Reading(outputs, end, len(rows), max(r[2] for r in rows), ended=end >= last)
 

@@ -19,11 +19,12 @@ from seep.partition.contract import Graph
 from seep.partition.worker import Worker
 from seep.protocol.journal import SEALED, Journal
 from seep.sim.checks import Watch, unrest
+from seep.sim.deadly import poisoned
 from seep.sim.faults import LATE, MAIN, RESERVE, Fault, draw_faults
 from seep.sim.flows import DrawnFlow, draw_flow
 from seep.sim.injector import Injector
 from seep.sim.oracle import Violation, check_journals, check_output, check_sources
-from seep.sim.world import World
+from seep.sim.world import ProcessDied, World
 
 MESSAGES = 1_000
 HITS = 5
@@ -31,6 +32,8 @@ REST_EVERY = 4
 """Every so many seeds the schedule runs on after its end, to see it come to rest."""
 COLUMNS_EVERY = 20
 """Every so many seeds everything goes through Arrow columns, the wire form and the checkpoint codec."""
+POISON_EVERY = 6
+"""Every so many seeds (and not the others) some rows kill whoever runs them."""
 LOOK_MS = 2.0
 LAST_ROWS = 6
 LIMIT_MS = 30_000.0
@@ -51,6 +54,8 @@ class Outcome:
     stopped: str = ""
     """The report with which the flow stopped, where the promise allows it."""
     columns: bool = False
+    poisons: int = 0
+    """Rows that killed whoever ran them, and were found."""
     virtual_ms: float = 0.0
     digest: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
@@ -101,8 +106,8 @@ def run_schedule(seed: int, faults: list[Fault] | None = None) -> Outcome:
     """Run the seed's flow under the seed's faults (or the given ones), heal, and judge."""
     random = Random(seed)
     drawn = draw_schedule(random)
-    flow, graph = drawn.flow, drawn.flow.graph
-    columns = seed % COLUMNS_EVERY == 0
+    columns, poison = seed % COLUMNS_EVERY == 0, seed % POISON_EVERY == 2
+    flow, graph = drawn.flow, poisoned(drawn.flow.graph) if poison else drawn.flow.graph
     world = (_columns if columns else World)(graph, drawn.settings, random, drawn.workers, drawn.parts)
     injector, watch = Injector(world, flow), Watch(world)
     world.watch = watch
@@ -118,10 +123,13 @@ def run_schedule(seed: int, faults: list[Fault] | None = None) -> Outcome:
         check_journals(graph, world.store)
     except Violation as violation:
         outcome.violation = str(violation)
+    except ProcessDied as died:
+        outcome.violation = f"a row that kills was run in one piece: {died}"
     store, journals = world.store, world.store.journals
     outcome.messages, outcome.hits, outcome.virtual_ms = world.messages, injector.hits, world.now_ms
     outcome.replaces = sum(len(_sealed(after) - _sealed(before)) for before, after in pairwise(journals))
     outcome.kinds, outcome.interrupted = injector.kinds, injector.interrupted
+    outcome.poisons = len(journals[-1].poisons) if journals else 0
     outcome.refused, outcome.lost_writes = store.refused, store.lost_writes
     state = repr((sorted(store.history.items()), world.messages, [j.version for j in journals], world.now_ms))
     outcome.digest = zlib.crc32(state.encode())

@@ -16,11 +16,12 @@ from typing import Any
 
 from seep.control.controller import Controller
 from seep.control.requests import Request, WorkerLost
-from seep.model.ids import CONTROLLER, PartitionId
+from seep.model.ids import CONTROLLER, Generation, PartitionId
 from seep.model.settings import Settings
 from seep.partition.contract import Graph
 from seep.partition.pulse import Pulse
 from seep.partition.sink import SinkPartition
+from seep.partition.wary import Note
 from seep.partition.worker import Worker
 from seep.protocol.effects import Effect, Publish, Published, ReleaseWorker, Send, StoreReply, WantWorkers
 from seep.protocol.journal import Journal
@@ -31,6 +32,23 @@ START_WALL_MS = 1_700_000_000_000
 TICK_MS = 5.0
 WATCH_EVERY = 64
 """Events between two looks of the watch."""
+
+
+class ProcessDied(BaseException):
+    """User code has ended the process that runs it: nothing in there can catch this."""
+
+
+class SimNotes:
+    """`seep.partition.wary.Notes` in what outlives every process."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[PartitionId, Generation], Note | None] = {}
+
+    def write(self, partition: PartitionId, generation: Generation, note: Note | None) -> None:
+        self.kept[partition, generation] = note
+
+    def read(self, partition: PartitionId, generation: Generation) -> Note | None:
+        return self.kept.get((partition, generation))
 
 
 class SimNode:
@@ -81,11 +99,14 @@ class World:
         self.published: dict[PartitionId, set[int]] = {}
         """Epochs that each sink has shown to the outside."""
         self.messages = 0
+        self.notes = SimNotes()
         self.store_errors = 0.0
         """Share of store calls that fail, half of them after they took effect."""
         self.store_down_until = 0.0
         self.store_starts = 0
         self.counts: Counter[str] = Counter()
+        self.died: Callable[[str], None] = self.crash
+        """What becomes of a process that a row has ended."""
         self.watch: Callable[[], None] | None = None
         """Looks at the world every few events, and raises when something is wrong."""
         self.start_controller()
@@ -133,15 +154,18 @@ class World:
     def start_worker(self) -> None:
         self.spawned += 1
         name = f"w{self.spawned}"
-        node = self.nodes[name] = SimNode(name, Worker(name, self.graph, self.settings))
+        machine = Worker(name, self.graph, self.settings)
+        machine.desk.notes = self.notes
+        node = self.nodes[name] = SimNode(name, machine)
         self.at(0.0, self._tick, node)
 
     def live_workers(self) -> list[SimNode]:
         return [n for n in self.nodes.values() if n.alive and n.name != CONTROLLER]
 
-    def crash(self, name: str, detect_ms: float | None = 3.0) -> None:
+    def crash(self, name: str, detect_ms: float | None = 3.0, asked: bool = False, told: bool = True) -> None:
         """SIGKILL: everything volatile is gone; the controller hears of the closed connection a little later, or (None)
-        never: then only its silence tells."""
+        never: then only its silence tells. `asked`: it was the controller's host that killed it. Not `told`:
+        no backend says that the process has ended, it may have been the connection."""
         node = self.nodes[name]
         node.alive = False
         if name == CONTROLLER:
@@ -150,7 +174,7 @@ class World:
         if detect_ms is None:
             detect_ms = self.settings.suspect_ms
         else:
-            self.at(detect_ms, self._to_controller, WorkerLost(name))
+            self.at(detect_ms, self._to_controller, WorkerLost(name, asked, told))
         self.at(detect_ms + 20.0 * self.random.random(), self._respawn)
 
     def occupy(self, node: SimNode, for_ms: float) -> None:
@@ -195,10 +219,9 @@ class World:
             return
         node.turns += 1
         if isinstance(node.machine, Controller):
-            effects = node.machine.tick(self.now_ms)
-        else:
-            effects = node.machine.tick(self.now_ms, self.wall_ms() + node.clock_offset_ms)
-        self._perform(node, effects)
+            self._perform(node, node.machine.tick(self.now_ms))
+        elif not self._runs(node, node.machine.tick, self.now_ms, self.wall_ms() + node.clock_offset_ms):
+            return
         jitter = self.random.random() if self.jitter_ms else 0.0
         self.at(TICK_MS + jitter + node.slowness_ms, self._tick, node)
 
@@ -296,4 +319,15 @@ class World:
             return
         self.messages += 1
         node.turns += 1
-        self._perform(node, node.machine.handle(event, self.now_ms))
+        self._runs(node, node.machine.handle, event, self.now_ms)
+
+    def _runs(self, node: SimNode, work: Callable[..., list[Effect]], *arguments: Any) -> bool:
+        """Do it; False: the process has died of it, and what it had decided is lost."""
+        try:
+            effects = work(*arguments)
+        except ProcessDied:
+            self.counts["died of a row"] += 1
+            self.died(node.name)
+            return False
+        self._perform(node, effects)
+        return True

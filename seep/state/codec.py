@@ -35,6 +35,7 @@ JOURNAL = 2
 RECORD = 3
 FENCE = 4
 PLAN = 5
+NOTE = 6
 
 _HEAD = struct.Struct("<4sHHQ")
 _SUM = struct.Struct("<I")

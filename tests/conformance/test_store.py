@@ -136,6 +136,19 @@ class Contract:
         assert ask(store, FenceStore(1, stranger, OLD, 2)).error == "lost"
         value(store, Append(1, stranger, OLD, 1, {}))
 
+    def test_a_note_is_found_by_whoever_comes_after(self, store: Store) -> None:
+        """By its generation: what a zombie still notes is not taken for its successor's."""
+        assert store.noted(PART, OLD) is None
+        store.note(PART, OLD, [17, ["out.0/", 5, 31], 2])
+        store.note(PART, OLD, [18, ["out.0/", 5, 0], 1])
+        store.note(PART, NEW, [1, ["", 0, 0], 1])
+        store.note(PART, OLD, None)
+        store.note(PART, OLD, [9, ["x", 1, 1], 1])
+        assert store.noted(PART, OLD) == [9, ["x", 1, 1], 1]
+        store.note(PART, NEW, None)
+        assert store.noted(PART, NEW) is None
+        assert store.noted(PartitionId("elsewhere", 1), OLD) is None
+
     def test_an_empty_store_answers_with_nothing(self, store: Store) -> None:
         assert log(store) == []
         assert versions(store) == []

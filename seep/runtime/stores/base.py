@@ -51,6 +51,13 @@ class Store(Protocol):
         """Make what was put of this partition shorter to read, if that is worth it. May take long, and may run beside
         everything else; a put tells afterwards where its chain starts."""
 
+    def note(self, partition: PartitionId, generation: Generation, value: Any) -> None:
+        """Keep this plain value in place of the last one of this generation, so that it outlives this process.
+        Nothing is decided and nothing synced: it must be fast. Raises OSError."""
+
+    def noted(self, partition: PartitionId, generation: Generation) -> Any:
+        """What this generation noted last; None: nothing. Those of earlier ones may be forgotten. Raises OSError."""
+
     def statistics(self) -> Mapping[str, int]: ...
 
 

@@ -1,6 +1,6 @@
 """A store in a directory that several processes use at once.
 
-    partitions/NAME~NUMBER/   lock  fence  log  VERSION.checkpoint  VERSION.checkpoint.damaged
+    partitions/NAME~NUMBER/   lock  fence  log  VERSION.checkpoint  VERSION.checkpoint.damaged  note-GENERATION
     journal  journal.lock
 
 Every decision (is it fenced, does it exist, is the version right) is made under the partition's file lock, so two
@@ -35,6 +35,7 @@ from seep.runtime.stores.base import DAMAGED, EXISTS, FAILED, FENCED, LOST, Stor
 from seep.runtime.stores.checkpoints import CheckpointFiles
 from seep.runtime.stores.files import Files, escape, locked, read_or_none
 from seep.runtime.stores.log import Log, Tail
+from seep.runtime.stores.notefiles import NoteFiles
 from seep.state import plain
 from seep.state.codec import FENCE, DamagedError, decode_value, encode_value
 from seep.state.saved import Saved
@@ -49,6 +50,7 @@ class DirectoryStore:
         self._files = Files(fsync)
         self._logs: dict[PartitionId, Log] = {}
         self._checkpoints: dict[PartitionId, CheckpointFiles] = {}
+        self._notes: dict[PartitionId, NoteFiles] = {}
         self._files.make_directory(self._path / "partitions")
 
     def perform(self, effect: StoreEffect) -> StoreReply | None:
@@ -172,6 +174,19 @@ class DirectoryStore:
     def fold(self, partition: PartitionId, generation: Generation) -> None:
         with contextlib.suppress(OSError):  # a full disk: as long as before
             self._saved(partition).fold(lambda: self._fenced(partition, generation))
+
+    # --- notes -------------------------------------------------------------------------------------------------
+
+    def note(self, partition: PartitionId, generation: Generation, value: Any) -> None:
+        self._note_files(partition).write(generation, value)
+
+    def noted(self, partition: PartitionId, generation: Generation) -> Any:
+        return self._note_files(partition).read(generation)
+
+    def _note_files(self, partition: PartitionId) -> NoteFiles:
+        if partition not in self._notes:
+            self._notes[partition] = NoteFiles(self._home(partition), self._key)
+        return self._notes[partition]
 
     # --- journal -----------------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ class MemoryStore:
         self._checkpoints: dict[PartitionId, dict[int, Checkpoint]] = {}
         self._logs: dict[PartitionId, list[tuple[int, Any]]] = {}
         self._journal: Journal | None = None
+        self._notes: dict[tuple[PartitionId, Generation], Any] = {}
 
     def perform(self, effect: StoreEffect) -> StoreReply | None:
         with self._lock:
@@ -40,6 +41,12 @@ class MemoryStore:
 
     def fold(self, partition: PartitionId, generation: Generation) -> None:
         """Nothing to do: what is in memory is read as it is."""
+
+    def note(self, partition: PartitionId, generation: Generation, value: Any) -> None:
+        self._notes[partition, generation] = value
+
+    def noted(self, partition: PartitionId, generation: Generation) -> Any:
+        return self._notes.get((partition, generation))
 
     def statistics(self) -> Mapping[str, int]:
         return {"checkpoints": sum(len(c) for c in self._checkpoints.values())}

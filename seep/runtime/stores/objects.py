@@ -95,6 +95,12 @@ class ObjectStore:
         """For an onlooker who follows a partition's log; `place`: from where another one stood."""
         return self.below.tail(partition, place)
 
+    def note(self, partition: PartitionId, generation: Generation, value: Any) -> None:
+        self.below.note(partition, generation, value)
+
+    def noted(self, partition: PartitionId, generation: Generation) -> Any:
+        return self.below.noted(partition, generation)
+
     def forget(self) -> None:
         """Delete everything under the prefix, and what the store below keeps elsewhere."""
         with contextlib.suppress(FileNotFoundError):

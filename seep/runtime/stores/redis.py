@@ -4,6 +4,7 @@
     log:P                    a stream, an entry for each record; its id is the epoch, so Redis itself keeps the order
     checkpoints:P            a hash: version -> (where its bytes lie, how many they are, whether it is damaged)
     bytes:P:VERSION:NAME     a hash: number -> portion of a checkpoint's bytes
+    notes:P                  a hash: generation -> what it noted last
     begun:P                  a set of VERSION:NAME that may lie there without being a checkpoint
     journal
 
@@ -22,7 +23,7 @@ import contextlib
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import redis
@@ -49,7 +50,7 @@ from seep.protocol.wire import decode_journal, encode_journal
 from seep.runtime.stores.base import DAMAGED, EXISTS, FAILED, FENCED, LOST, StoreEffect
 from seep.runtime.stores.rediscopies import Change, RedisCheckpoints
 from seep.state import plain
-from seep.state.codec import FENCE, RECORD, DamagedError, decode_value, encode_value
+from seep.state.codec import FENCE, NOTE, RECORD, DamagedError, decode_value, encode_value
 from seep.state.saved import Saved
 
 TRIES = 50
@@ -84,6 +85,24 @@ class RedisStore:
 
     def statistics(self) -> Mapping[str, int]:
         return {"damaged_checkpoints": sum(one.damaged for one in list(self._checkpoints.values())), "torn_tails": 0}
+
+    def note(self, partition: PartitionId, generation: Generation, value: Any) -> None:
+        data = encode_value(NOTE, value, self._key)
+        with _as_os_error():
+            self._client.hset(self._name("notes", partition), _noting(generation), data)
+
+    def noted(self, partition: PartitionId, generation: Generation) -> Any:
+        name = self._name("notes", partition)
+        with _as_os_error():
+            found = self._client.hgetall(name)
+            data = found.get(_noting(generation).encode())
+            older = [one for one in found if Generation(*map(int, one.split(b"."))) < generation]
+            if older:
+                self._client.hdel(name, *older)
+        try:
+            return None if data is None else decode_value(NOTE, data, self._key)
+        except DamagedError:
+            return None
 
     def forget(self) -> None:
         """Delete everything under the prefix."""
@@ -322,3 +341,15 @@ def check(url: str) -> None:
             raise Misuse(
                 f"store {url} may forget what it has answered: {name} is {found[name]!r}; set it to {wanted!r}"
             )
+
+
+def _noting(generation: Generation) -> str:
+    return f"{generation.term}.{generation.number}"
+
+
+@contextlib.contextmanager
+def _as_os_error() -> Iterator[None]:
+    try:
+        yield
+    except RedisError as problem:
+        raise OSError(f"Redis: {problem}") from problem

@@ -17,6 +17,7 @@ from seep.sim.directed import (
     loads,
     outages,
     parts,
+    poison,
     saved,
     shown,
     tables,
@@ -41,6 +42,7 @@ FILES = (
     loads,
     tables,
     parts,
+    poison,
     saved,
     shown,
 )

@@ -1,9 +1,11 @@
-"""One written breakage for each rule of the protocol, in the order of the design: cutting, taking, lives, Replace."""
+"""One written breakage for each rule of the protocol, in the order of the design: cutting, taking, lives, Replace, rows
+that kill."""
 
 from __future__ import annotations
 
 from seep.sim.mutations.data import CUTTING, TAKING
 from seep.sim.mutations.lives import LIVES
+from seep.sim.mutations.poison import POISON
 from seep.sim.mutations.replacing import REPLACE
 
-WRITTEN = CUTTING + TAKING + LIVES + REPLACE
+WRITTEN = CUTTING + TAKING + LIVES + REPLACE + POISON

@@ -1,0 +1,68 @@
+"""Rows that kill the process which runs them, and how user code is run once one of them is suspected.
+
+A row that killed it is left out, by what the journal says. While somebody looks for one, user code runs for one row
+at a time, and which one is noted where it outlives the process before it runs. Otherwise nothing is done here, and
+nothing costs time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+DIED = "the process died on this row, again and again"
+"""What a dead letter says of it."""
+
+
+class Spot(NamedTuple):
+    """A row on its way through one node in one epoch, however the flow is partitioned."""
+
+    step: str
+    """Which of the node's steps runs it."""
+    bucket: int
+    """Of its origin."""
+    position: int
+    """Among the rows that came to the step from that bucket, in this epoch."""
+
+
+class Condemned(Exception):
+    """This row killed the process as often as it takes. It is not run again."""
+
+    def __init__(self, spot: Spot, shown: str, fails: bool) -> None:
+        super().__init__(f"{shown}: row {spot.bucket}:{spot.position}")
+        self.spot = spot
+        self.shown = shown
+        """The step, as users know it."""
+        self.fails = fails
+        """``on_error="fail"``: the flow is to stop."""
+
+
+class Care:
+    """Of one epoch."""
+
+    def __init__(self, skips: frozenset[Spot] = frozenset(), note: Callable[[Spot | None], bool] | None = None) -> None:
+        """`note`: keeps where the run is (None: at no row), and says whether that row is not to be run any more."""
+        self.skips = skips
+        self._note = note
+
+    @property
+    def one_by_one(self) -> bool:
+        """Is user code to be run for one row at a time?"""
+        return self._note is not None
+
+    @property
+    def needed(self) -> bool:
+        return self._note is not None or bool(self.skips)
+
+    def begin(self, spot: Spot, shown: str, fails: bool) -> None:
+        """User code is about to run for this row. Raises Condemned."""
+        if self._note is not None and self._note(spot):
+            raise Condemned(spot, shown, fails)
+
+    def end(self) -> None:
+        """What runs from now on is no user's code."""
+        if self._note is not None:
+            self._note(None)
+
+
+CAREFREE = Care()

@@ -1,0 +1,120 @@
+"""Breakages of how rows that kill are found and left out. One line each."""
+
+from __future__ import annotations
+
+from seep.sim.mutations.patch import Mutant
+
+CARE = "seep.model.care"
+WARY = "seep.partition.wary"
+SOURCE = "seep.partition.source"
+DEATHS = "seep.control.deaths"
+VERDICT = "seep.control.verdict"
+JOURNAL = "seep.protocol.journal"
+CONTROLLER = "seep.control.controller"
+
+POISON = (
+    Mutant(
+        "poison-run-again",
+        "a row in the journal is never run again",
+        JOURNAL,
+        "one.operator == operator and one.epoch == epoch)",
+        "one.operator == operator and one.epoch == epoch and not one.spot)",
+        scenario="row-that-kills-is-left-out",
+    ),
+    Mutant(
+        "condemned-at-once",
+        "a row is condemned only when processes died on it, each with a note on that very row",
+        WARY,
+        "            if times >= CONDEMNED_AFTER:",
+        "            if times >= 1:",
+        scenario="row-that-kills-once-stays",
+    ),
+    Mutant(
+        "neighbour-condemned",
+        "the note must be on the very row",
+        WARY,
+        "        self._at_before = before is not None and (before.epoch, before.spot) == (epoch, spot)",
+        "        self._at_before = before is not None and before.epoch == epoch",
+        scenario="row-that-kills-is-left-out",
+    ),
+    Mutant(
+        "note-stays",
+        "who runs no user's code is noted at no row",
+        CARE,
+        "            self._note(None)",
+        "            pass",
+        scenario="kills-on-one-epoch-accuse-nobody",
+    ),
+    Mutant(
+        "silence-accuses",
+        "the note counts only of a process that has ended by itself",
+        DEATHS,
+        "        died = entry.worker in self._gone",
+        "        died = True; self._known[entry.partition] = known._replace(crashes=known.crashes + 1)",
+        scenario="silence-accuses-nobody",
+    ),
+    Mutant(
+        "request-accuses",
+        "who was killed by request has not died of a row",
+        CONTROLLER,
+        "                if not event.asked:",
+        "                if event:",
+        scenario="asked-kills-accuse-nobody",
+    ),
+    Mutant(
+        "connection-accuses",
+        "a closed connection is no death until the backend says so",
+        VERDICT,
+        "    if not deaths.certain(entry):",
+        "    if False:",
+        scenario="closed-connections-accuse-nobody",
+    ),
+    Mutant(
+        "uncounted-in-parts",
+        "deaths are counted, however a partition comes back",
+        "seep.control.parts",
+        "controller.change(controller.restarted(journal, entry, there))",
+        "controller.change(planner.restart(journal, partition, there))",
+        scenario="row-that-kills-what-comes-back-in-parts-is-left-out",
+    ),
+    Mutant(
+        "note-not-handed-on",
+        "a process that dies of something else hands the note on",
+        WARY,
+        "        notes.write(entry.partition, entry.generation, note)",
+        "        notes.write(entry.partition, entry.generation, None)",
+        scenario="row-that-kills-between-other-deaths-is-left-out",
+    ),
+    Mutant(
+        "taken-and-left-out",
+        "no row is left out of an epoch that was taken with it",
+        VERDICT,
+        "    if not poison.after and max(taken) >= poison.epoch:",
+        "    if False:",
+        scenario="row-that-did-no-harm-stays",
+    ),
+    Mutant(
+        "read-again-with-it",
+        "a source that reads an epoch again leaves out what it left out",
+        SOURCE,
+        'self.wary.care(record["after"], self.epoch, first=False)',
+        "self.wary.care(epoch, self.epoch, first=False)",
+        scenario="row-that-kills-its-source-is-left-out",
+    ),
+    Mutant(
+        "source-row-by-number",
+        "a source's row is found from the last epoch that was cut: its own has no number yet",
+        SOURCE,
+        "self.wary.accuse(self.epoch, found, after=True)",
+        "self.wary.accuse(self.intake.epoch, found, after=True)",
+        scenario="row-that-kills-its-source-is-left-out",
+    ),
+    Mutant(
+        "suspicion-forgotten",
+        "a row is looked for as long as deaths without progress go on",
+        WARY,
+        "        return done < self._until",
+        "        return False",
+        scenario="row-that-kills-is-left-out",
+    ),
+)

@@ -1,0 +1,307 @@
+"""Rows that kill: how user code is run under suspicion, what is noted, and what becomes of an accusation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace as with_fields
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from operators.apply import Apply, Operator
+from operators.batch_operator import BatchApply, BatchOperator
+from operators.reduce import Reduce
+from operators.rowwise import FlatMapRows, KeepRows, MapRows
+from operators.stateless import MapBatch
+from operators.step import Site, Step, positions_of
+from operators.tally import Tally
+from seep.control import planner
+from seep.control.deaths import CERTAIN_AFTER, HOPELESS, SUSPECT_AFTER, Deaths
+from seep.control.verdict import POISONS_AT_MOST, verdict
+from seep.model.arrow import ArrowBatch
+from seep.model.care import CAREFREE, DIED, Care, Condemned, Spot
+from seep.model.epoch import Moment
+from seep.model.ids import Generation, PartitionId
+from seep.model.settings import Settings
+from seep.partition.desk import Desk
+from seep.partition.wary import CONDEMNED_AFTER, Note, Wary
+from seep.protocol.journal import Entry, Journal, Poison
+from seep.protocol.messages import Status
+from seep.sim.stage import chain
+from seep.sim.world import SimNotes
+
+SCHEMA = pa.schema([("k", pa.int64()), ("n", pa.int64())])
+BUCKETS = np.array([3, 3, 3, 8, 8, 20], np.uint16)
+BATCH = ArrowBatch(pa.record_batch({"k": [1, 1, 2, 3, 3, 4], "n": [0, 1, 2, 3, 4, 5]}, SCHEMA), BUCKETS)
+A = PartitionId("a", 0)
+
+
+class Runs:
+    """What a `Care` was told."""
+
+    def __init__(self, condemned: Spot | None = None) -> None:
+        self.noted: list[Spot | None] = []
+        self.condemned = condemned
+
+    def __call__(self, spot: Spot | None) -> bool:
+        self.noted.append(spot)
+        return spot is not None and spot == self.condemned
+
+
+def called(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.select(["n"])
+
+
+ONLY_N = pa.schema([("n", pa.int64())])
+STEPS: dict[str, Step] = {
+    "map": MapRows("f", lambda row: {"n": row.n}, ONLY_N),
+    "flat_map": FlatMapRows("f", lambda row: [{"n": row.n}], ONLY_N),
+    "filter": KeepRows("f", lambda row: True, SCHEMA),
+    "map_batch": MapBatch("f", called, ONLY_N),
+}
+
+
+def run(step: Step, care: Care) -> tuple[list[int], list[dict[str, Any]], dict[str, int]]:
+    site = Site("f", 7, Tally(), care=care, step="out.0/")
+    found = step.run(BATCH, site)
+    letters = found["errors"].record.to_pylist() if "errors" in found else []
+    return found["out"].record.column("n").to_pylist(), letters, site.tally.totals()
+
+
+@pytest.mark.parametrize("verb", list(STEPS))
+def test_a_step_leaves_out_what_it_is_told_to(verb: str) -> None:
+    skips = frozenset({Spot("out.0/", 3, 1), Spot("out.0/", 20, 0), Spot("out.1/", 8, 0)})
+    for care in (Care(skips), Care(skips, Runs())):
+        rows, letters, counts = run(STEPS[verb], care)
+        assert rows == [0, 2, 3, 4]
+        assert [json.loads(letter["row"])["n"] for letter in letters] == [1, 5]
+        assert [letter["position"] for letter in letters] == ["3:1", "20:0"]
+        assert {(letter["error"], letter["operator"], letter["epoch"]) for letter in letters} == {(DIED, "f", 7)}
+        assert counts["errors"] == 2
+
+
+@pytest.mark.parametrize("verb", list(STEPS))
+def test_under_suspicion_each_row_is_noted_before_it_runs(verb: str) -> None:
+    told = Runs()
+    assert run(STEPS[verb], Care(note=told)) == run(STEPS[verb], CAREFREE)
+    spots = [spot for spot in told.noted if spot is not None]
+    assert [(spot.bucket, spot.position) for spot in spots] == [(3, 0), (3, 1), (3, 2), (8, 0), (8, 1), (20, 0)]
+    assert told.noted[-1] is None, "what comes after is nobody's row"
+
+
+@pytest.mark.parametrize("on_error", ["dead_letter", "skip", "fail"])
+def test_a_condemned_row_is_not_run(on_error: str) -> None:
+    ran: list[int] = []
+    bad = Spot("out.0/", 8, 0)
+    step = MapRows("f", lambda row: ran.append(row.n) or {"n": row.n}, ONLY_N, on_error)
+    with pytest.raises(Condemned) as found:
+        run(step, Care(note=Runs(bad)))
+    assert ran == [0, 1, 2]
+    assert (found.value.spot, found.value.shown, found.value.fails) == (bad, "f", on_error == "fail")
+
+
+def test_skipped_rows_are_counted_as_such() -> None:
+    step = MapRows("f", lambda row: {"n": row.n}, ONLY_N, "skip")
+    rows, letters, counts = run(step, Care(frozenset({Spot("out.0/", 3, 0)})))
+    assert (rows, letters, counts["skipped"]) == ([1, 2, 3, 4, 5], [], 1)
+
+
+def test_positions_do_not_depend_on_what_lies_between() -> None:
+    assert positions_of(np.array([9, 3, 9, 9, 3], np.uint16)).tolist() == [0, 0, 1, 2, 1]
+
+
+class Sums(Operator):
+    def on_row(self, row: Any, ctx: Any) -> None:
+        ctx.emit({"n": row.n})
+
+
+class Passes(BatchOperator):
+    def on_batch(self, batch: pa.RecordBatch, ctx: Any) -> None:
+        ctx.emit(batch.select(["n"]))
+
+
+HEADS: dict[str, tuple[Callable[[], Any], str, list[int]]] = {
+    # What is left out: one row; of a columnar operator, the key's rows of the epoch.
+    "apply": (lambda: Apply(Sums(), "f", (("k",),), (SCHEMA,), {"out": ONLY_N}), "in0", [1]),
+    "batch": (lambda: BatchApply(Passes(), "f", ("k",), (SCHEMA,), {"out": ONLY_N}), "in0", [3, 4]),
+    "reduce": (lambda: Reduce(["k"], SCHEMA, lambda so_far, row: row, name="f"), "in", [1]),
+}
+
+
+@pytest.mark.parametrize("kind", list(HEADS))
+def test_an_operator_leaves_out_what_it_is_told_to(kind: str) -> None:
+    make, step, bad = HEADS[kind]
+    moment = Moment(7, 0, 0, 0)
+    spot = Spot(step, 3, 1) if bad == [1] else Spot(step, 8, 0)
+    plain = make().take(moment, [(0, BATCH)])["out"].record
+    for care in (Care(frozenset({spot})), Care(frozenset({spot}), Runs()), Care(note=Runs())):
+        head = make()
+        head.care = care
+        found = head.take(moment, [(0, BATCH)])
+        letters = found["errors"].record.to_pylist() if "errors" in found else []
+        assert [json.loads(letter["row"])["n"] for letter in letters] == (bad if care.skips else [])
+        if not care.skips:
+            assert found["out"].record.equals(plain), "to look for a row changes nothing"
+        else:
+            assert not set(bad) & set(found["out"].record.column("n").to_pylist())
+        assert head.statistics().get("errors", 0) == len(letters)
+
+
+# --- notes --------------------------------------------------------------------------------------------------------
+
+
+def entry(**fields: Any) -> Entry:
+    journal = planner.restart(planner.first_journal(chain()), A, "w1")
+    return with_fields(journal.entries[A], **fields)
+
+
+def wary(notes: SimNotes, **fields: Any) -> Wary:
+    desk = Desk("w1", Settings())
+    desk.notes = notes
+    return Wary(desk, entry(**fields))
+
+
+def test_nothing_is_noted_without_suspicion() -> None:
+    assert wary(SimNotes()).care(5, 4) is CAREFREE
+
+
+def test_the_same_row_twice_condemns_it() -> None:
+    notes, spot, heir_of = SimNotes(), Spot("", 3, 1), None
+    for number in range(1, CONDEMNED_AFTER + 2):
+        generation = Generation(1, number)
+        care = wary(notes, generation=generation, deaths=3, reached=4, heir_of=heir_of, died=True).care(5, 4)
+        care.begin(Spot("", 3, 0), "f", False)
+        if number > CONDEMNED_AFTER:
+            with pytest.raises(Condemned):
+                care.begin(spot, "f", False)
+        else:
+            care.begin(spot, "f", False)
+            heir_of = generation
+            assert notes.kept[A, generation] == Note(5, spot, number)
+
+
+def test_another_row_in_between_begins_anew() -> None:
+    notes, generations = SimNotes(), [Generation(1, n) for n in range(1, 5)]
+    for before, generation, position in zip([None, *generations], generations, [1, 2, 1, 2], strict=False):
+        care = wary(notes, generation=generation, deaths=3, reached=4, heir_of=before, died=True).care(5, 4)
+        care.begin(Spot("", 3, position), "f", False)
+        note = notes.kept[A, generation]
+        assert note is not None
+        assert note.times == 1
+
+
+def test_what_others_die_of_in_between_changes_nothing() -> None:
+    """Deaths outside of any of its rows hand the note on; a stopped one is not counted; a survived row is forgotten."""
+    notes, spot = SimNotes(), Spot("", 3, 1)
+
+    def life(number: int, died: bool = True) -> tuple[Care, Callable[[], Note | None]]:
+        generation, before = Generation(1, number), Generation(1, number - 1)
+        one = wary(notes, generation=generation, deaths=3, reached=4, heir_of=before, died=died)
+        return one.care(5, 4), lambda: notes.kept.get((A, generation))
+
+    life(1)[0].begin(spot, "f", False)
+    care, noted = life(2)
+    assert noted() == Note(5, spot, 1, running=False)
+    care.end()
+    assert noted() == Note(5, spot, 1, running=False)
+    care, noted = life(3)
+    care.begin(spot, "f", False)
+    assert noted() == Note(5, spot, 2)
+    care, noted = life(4, died=False)
+    assert noted() == Note(5, spot, 1, running=False)
+    care.begin(spot, "f", False)
+    care.end()
+    assert noted() is None
+
+
+def test_the_search_ends_and_grows_with_every_death() -> None:
+    early = wary(SimNotes(), deaths=3, reached=10)
+    assert [early.care(epoch, epoch - 1).one_by_one for epoch in (5, 18, 19)] == [True, True, False]
+    late = wary(SimNotes(), deaths=5, reached=10)
+    assert [late.care(epoch, epoch - 1).one_by_one for epoch in (5, 42, 43)] == [True, True, False]
+
+
+def test_what_is_read_again_is_not_looked_through() -> None:
+    assert not wary(SimNotes(), deaths=3, reached=10).care(5, 4, first=False).one_by_one
+
+
+# --- the controller -----------------------------------------------------------------------------------------------
+
+
+def died(deaths: Deaths, one: Entry, times: int, ended: bool = True) -> None:
+    for _ in range(times):
+        deaths.lost(one.worker, ended)
+        deaths.note(one, "a/0", None)
+
+
+def test_only_processes_that_ended_by_themselves_make_a_row_suspect() -> None:
+    silent, deaths, one = Deaths(), Deaths(), entry()
+    for _ in range(HOPELESS - 1):
+        assert not silent.note(one, "a/0", None)
+        assert silent.suspected(one).deaths == 0
+    died(deaths, one, SUSPECT_AFTER - 1)
+    assert deaths.suspected(one).deaths == 0
+    died(deaths, one, 1)
+    assert (deaths.suspected(one).heir_of, deaths.suspected(one).died) == (one.generation, True)
+    deaths.forget_all_but(())
+    assert not deaths.suspected(one).died, "the next one was only silent"
+
+
+def test_a_closed_connection_is_a_death_once_the_backend_says_so() -> None:
+    deaths, one = Deaths(), entry()
+    died(deaths, one, CERTAIN_AFTER, ended=False)
+    assert deaths.suspected(one).deaths == 0
+    deaths.lost(one.worker, ended=True)
+    assert deaths.certain(one)
+
+
+def test_a_controller_that_comes_later_knows_what_was_suspected() -> None:
+    deaths, known = Deaths(), entry(deaths=4, reached=9)
+    died(deaths, known, 1)
+    assert (deaths.suspected(known).deaths, deaths.reached(known)) == (5, 9)
+
+
+POISON = Poison("a", 12, Spot("", 3, 1), "f")
+
+
+def judged(journal: Journal, deaths: int = CERTAIN_AFTER, late: bool = False, sink: int = 0) -> tuple[Journal, str]:
+    """What becomes of it, after so many deaths; `sink`: what was committed downstream."""
+    known = Deaths()
+    died(known, journal.entries[A], deaths)
+    accuses = Status(A, journal.entries[A].generation, journal.version, -1, accused=POISON)
+    out = PartitionId("out", 0)
+    statuses = {A: accuses, out: Status(out, Generation(1, 0), 1, sink)}
+    return verdict(chain(), journal, accuses, statuses, known, late)
+
+
+JOURNAL = planner.restart(planner.first_journal(chain()), A, "w1")
+
+
+def test_an_accused_row_is_condemned_and_who_found_it_starts_again() -> None:
+    after, what = judged(JOURNAL)
+    assert after.poisons == (POISON,)
+    assert after.skips("a", 12) == {POISON.spot}
+    assert after.entries[A].generation > JOURNAL.entries[A].generation
+    assert "row 3:1 of f in epoch 12" in what
+
+
+def test_without_deaths_that_are_certain_it_is_waited_and_then_run_again() -> None:
+    assert judged(JOURNAL, CERTAIN_AFTER - 1) == (JOURNAL, "")
+    after, _ = judged(JOURNAL, CERTAIN_AFTER - 1, late=True)
+    assert after.poisons == ()
+    assert after.entries[A].generation > JOURNAL.entries[A].generation
+
+
+def test_an_epoch_that_was_taken_stays_as_it_was() -> None:
+    assert not judged(JOURNAL, sink=11)[0].stopping
+    after, _ = judged(JOURNAL, sink=12)
+    assert "cannot be left out" in after.stopping
+    assert after.poisons == ()
+
+
+def test_there_is_an_end_to_it() -> None:
+    after, _ = judged(with_fields(JOURNAL, poisons=(POISON,) * POISONS_AT_MOST))
+    assert "fix the function" in after.stopping
