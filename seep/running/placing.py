@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from seep.control.planner import first_journal
 from seep.errors import DataLoss
-from seep.flow.fused import BOOKS, TAILS
+from seep.flow.accounts import opened
+from seep.flow.fused import ACCOUNTS, BOOKS, TAILS
 from seep.model.arrow import BUCKET, KEY, REPLICATED, ArrowState, joined
 from seep.model.epoch import Progress
 from seep.model.ids import BEGINNING, EVERYTHING, Generation, KeyRange, PartitionId
@@ -66,6 +67,8 @@ class Placing:
             watermark, now_ms = min(c.watermark for c in found), max(c.now_ms for c in found)
             saved = {c.key_range: c.state for c in found if isinstance(c.state, ArrowState)}
             states = {r: self._with_books(node.name, fitting.fit(state, now_ms)) for r, state in saved.items()}
+            if fitting.saved != fitting.now or any(ACCOUNTS not in state.tables for state in states.values()):
+                states = {key_range: opened(node.make(), state) for key_range, state in states.items()}
             for state in states.values():
                 add(self._counters[node.name], counted_in(state))
         self._watermarks[node.name] = watermark
