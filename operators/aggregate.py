@@ -21,6 +21,8 @@ from seep.model.ids import FOREVER
 class Aggregate(Accounted):
     """``emit="update"``: the changes of the Table of aggregates. ``"close"``: all of it, once, when input ends."""
 
+    carried: Mapping[str, str] = {"out": RESULTS}
+
     def __init__(
         self,
         keys: Sequence[str],
@@ -37,7 +39,6 @@ class Aggregate(Accounted):
         self._groups = Groups(keys, schema, aggregates, timed=False, time_column=time_column, ledger=self.ledger)
         self._forms = Forms(combined)
         self._updates = emit == "update"
-        self.carried = {} if self._updates else {"out": RESULTS}
         rows = pa.schema([*self._groups.key_fields, *self._groups.fields])
         self.schema = change_schema(rows) if self._updates else rows
 

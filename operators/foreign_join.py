@@ -20,7 +20,7 @@ from operators.chunks import nulls
 from operators.index import Slots
 from operators.kept_rows import columns_of
 from operators.keyed_rows import KeyedRows
-from operators.ledger import ROWS, Accounted
+from operators.ledger import RESULTS, ROWS, Accounted
 from operators.members import Members
 from operators.pairing import pair, without_nulls
 from operators.retract import SIGN, signed_schema
@@ -35,6 +35,8 @@ RIGHT, REFERRING = "right", "referring"
 
 class ForeignJoin(Accounted):
     """Port 0: the right Table's changes; port 1: the left's signed rows (`operators.retract`), by their foreign key."""
+
+    carried: Mapping[str, str] = {"out": RESULTS, "gone": RESULTS}
 
     def __init__(
         self,
@@ -74,6 +76,7 @@ class ForeignJoin(Accounted):
         matched, lefts, rights = self._joined(concerned)
         stays = matched if self._inner else np.ones(len(concerned), np.bool_)
         buckets = self._left.index.buckets[concerned]
+        self.ledger.add(RESULTS, "+results", len(concerned) + sum(one.rows for one in gone))
         outputs: dict[str, ArrowBatch] = {}
         if stays.any():
             chosen = pa.array(stays)

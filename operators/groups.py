@@ -13,7 +13,7 @@ from operators.accumulators import Accumulator, Overflow
 from operators.aggregates import Spec
 from operators.changes import INSERTED, UPDATED, change_column, differ
 from operators.index import Found, KeyIndex, Slots, split_deleted, state_table
-from operators.ledger import HELD_KEYS, HELD_ROWS, PENDING, ROWS, Entry, Ledger, held_rows, held_sum
+from operators.ledger import HELD_KEYS, HELD_ROWS, PENDING, RESULTS, ROWS, Entry, Ledger, held_rows, held_sum
 from operators.memory import Memory, is_row_count
 from seep.errors import Misuse
 from seep.model.arrow import KEY, ArrowState
@@ -115,6 +115,7 @@ class Groups:
         new = np.isin(slots, found.fresh) if len(found.fresh) else np.zeros(len(slots), np.bool_)
         if self._counts_rows:
             self.absorb(found.slots, record)  # whatever the rows hold, there are more of them now
+            self._ledger.add(RESULTS, "+results", len(slots))
             return slots, self.results(slots), change_column(np.where(new, INSERTED, UPDATED))
         before = self._of_each(lambda one: marks if (marks := one.marks(slots)) is not None else one.result(slots))
         self.absorb(found.slots, record)
@@ -122,6 +123,7 @@ class Groups:
         marked = [one.marks(slots) for one in self.accumulators.values()]
         told = [result if marks is None else marks for marks, result in zip(marked, after, strict=True)]
         changed = new | differ(before, told, len(slots))
+        self._ledger.add(RESULTS, "+results", int(np.count_nonzero(changed)))
         kept = pa.array(np.flatnonzero(changed))
         kinds = change_column(np.where(new[changed], INSERTED, UPDATED))
         return slots[changed], [array.take(kept) for array in after], kinds

@@ -18,7 +18,7 @@ from operators.aggregates import evaluate
 from operators.changes import change_schema, changed_rows
 from operators.index import Slots
 from operators.keyed_rows import TABLE, KeyedRows
-from operators.ledger import ROWS, Accounted
+from operators.ledger import RESULTS, ROWS, Accounted
 from operators.stateless import times_good
 from operators.step import DEAD_LETTERS
 from operators.table import GONE, check_deleted
@@ -44,7 +44,7 @@ class HistoryTable(Accounted):
     after it does not bring its key back.
     """
 
-    carried: Mapping[str, str] = {"versions": ROWS, "errors": ROWS}
+    carried: Mapping[str, str] = {"versions": ROWS, "errors": ROWS, "out": RESULTS}
 
     def __init__(
         self,
@@ -118,6 +118,7 @@ class HistoryTable(Accounted):
         source = pa.array(np.where(wins, np.arange(len(slots)), len(slots) + np.arange(len(slots))))
         after = pa.concat_batches([new, old]).take(source)
         shown = changed_rows(was, [old.column(n) for n in names], there, [after.column(n) for n in names])
+        self.ledger.add(RESULTS, "+results", len(shown.rows))
         self._put(slots[wins], new.filter(pa.array(wins)))
         if len(shown.rows) == 0:
             return {}

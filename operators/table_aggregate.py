@@ -17,7 +17,7 @@ from operators.aggregates import Spec, count
 from operators.changes import change_schema, changed_rows
 from operators.groups import TABLE, Groups
 from operators.index import Slots
-from operators.ledger import HELD_ROWS, PENDING, ROWS, Accounted, Entry, held_sum
+from operators.ledger import HELD_ROWS, PENDING, RESULTS, ROWS, Accounted, Entry, held_sum
 from operators.members import Members
 from operators.memory import Memory
 from operators.retract import SIGN, signed_schema
@@ -33,6 +33,8 @@ _EXACT = (Count, ExactTotal, ExactMean, DecimalTotal, DecimalMean)
 
 class TableAggregate(Accounted):
     """Signed rows in (`operators.retract`), the changes of the Table of aggregates out."""
+
+    carried: Mapping[str, str] = {"out": RESULTS}
 
     def __init__(
         self, keys: Sequence[str], primary: Sequence[str], rows: pa.Schema, aggregates: Mapping[str, Spec]
@@ -77,6 +79,7 @@ class TableAggregate(Accounted):
         left = self._groups.accumulators[ROWS_LEFT].columns["seen"][slots] > 0
         shown = changed_rows(was, before, left, self._groups.results(slots)[:-1])
         chosen = slots[shown.rows]
+        self.ledger.add(RESULTS, "+results", len(chosen))
         columns, buckets = [*index.keys(chosen), *shown.columns], index.buckets[chosen]
         index.remove(slots[~left])
         if len(chosen) == 0:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from operators.changes import DELETED, INSERTED, NONE, UPDATED, change_column, change_schema, differ
 from operators.index import KeyIndex, Slots
-from operators.ledger import ROWS, Accounted
+from operators.ledger import RESULTS, ROWS, Accounted
 from operators.ranking import RANK, WORST, Numbers, Ranking
 from operators.room import grown
 from operators.row_store import RowStore, spread
@@ -31,6 +31,8 @@ PLACE = "place"
 
 class Top(Accounted):
     """``ties="number"``: ``n`` rows at most, with ranks 1, 2, 3. ``"rank"``: equals share a rank (1, 1, 3)."""
+
+    carried: Mapping[str, str] = {"out": RESULTS}
 
     def __init__(
         self,
@@ -106,6 +108,7 @@ class Top(Accounted):
         before, after = old.take(pa.array(old_rows[both])), new.take(pa.array(new_rows[both]))
         kinds[both[differ(before.columns, after.columns, len(both))]] = UPDATED
         changed = np.flatnonzero(kinds != NONE)
+        self.ledger.add(RESULTS, "+results", len(changed))
         if len(changed) == 0:
             return {}
         touched = np.unique(group[changed])

@@ -46,6 +46,8 @@ class TumblingWindow(Window):
             raise Misuse("window: the stream has no event time; give its source time=, or use by='arrival'")
         time = None if by_arrival else time_column
         super().__init__(keys, schema, time, names, aggregates, emit, period_us, name, combined)
+        if self._pacer is None:
+            self.carried = {**self.carried, "out": RESULTS}
         self._size = size_us
         self._offset = offset_us % size_us
         self._earliest_end = AFTER_ALL

@@ -81,7 +81,8 @@ def audit_of(
             sinks[node.name], problem = _sink(graph, books, journal, store, node.name, epoch)
             problems += problem
     for name, one in books.items():
-        problems += one.reckon(name, epoch)
+        # What a sink was sent and has not committed is a problem of its edges, above.
+        problems += one.problems if name in sinks else one.reckon(name, epoch)
     elsewhere = {
         name: {counter: number for counter, number in counters.items() if counter in ELSEWHERE and number}
         for name, counters in nodes.items()
