@@ -14,7 +14,7 @@ from seep.control.requests import FixEpoch
 from seep.flow.check import prepared, runnable
 from seep.protocol.messages import Message
 from seep.running.audit import audit_of
-from seep.running.savepoint import Savepoint, source_positions, whole
+from seep.running.savepoint import Savepoint, at_hand, source_positions, whole
 from seep.sim.world import World
 from seep.state.checkpoint import Checkpoint
 
@@ -88,4 +88,5 @@ def save(flow: seep.Flow, path: Path, epochs: int, key: bytes = b"k" * 32) -> Sa
     """Run it for so many epochs, and save what it is then."""
     found = fix(flow, epochs)
     highest, graph = found.epoch + HEADROOM_EPOCHS, found.world.graph
-    return Savepoint.write(path, key, flow.name, found.epoch, highest, found.checkpoints, found.positions, graph)
+    reads = at_hand(found.checkpoints)
+    return Savepoint.write(path, key, flow.name, found.epoch, highest, reads, found.positions, graph)

@@ -178,7 +178,7 @@ def _audited_lines(answer: dict[str, Any]) -> list[str]:
     lines += [f"  source {name}: {rows} read" for name, rows in answer["read"].items()]
     lines += [f"  {edge['edge']}: {edge['sent']} sent, {_taken(edge['taken'])}" for edge in answer["edges"]]
     lines += [f"  sink {name}: {sink['committed']} committed" for name, sink in answer["sinks"].items()]
-    lines += [f"  {name}: {in_words(node)}" for name, node in answer.get("nodes", {}).items() if node["in"]]
+    lines += [f"  {name}: {in_words(node)}" for name, node in answer["nodes"].items() if node["in"]]
     for name, counters in answer["elsewhere"].items():
         lines.append(f"  {name}: " + ", ".join(f"{number} {counter}" for counter, number in counters.items()))
     return lines

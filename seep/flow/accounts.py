@@ -21,7 +21,6 @@ from operators.ledger import (
     STATE,
     STEP,
     TABLE,
-    Entries,
     balances,
     entries_in,
     equation,
@@ -29,6 +28,7 @@ from operators.ledger import (
     total,
     unnamed,
 )
+from operators.ledger import Entries as Entries
 from seep.flow.fused import FusedLogic
 from seep.model.arrow import BUCKET, ArrowState
 from seep.model.batch import DIGESTS

@@ -20,7 +20,7 @@ from operators.books import TABLE, Books
 from operators.combine import Combine, Combiner, worth_folding
 from operators.index import KeyIndex
 from operators.ledger import ROWS, SENT, STATE, STEP, Accounts, Entries, Entry, Ledger, balances, total
-from operators.ledger import TABLE as ACCOUNTS
+from operators.ledger import TABLE as ACCOUNT_TABLE
 from operators.retract import SIGN
 from operators.search import warm_search
 from operators.step import DEAD_LETTERS, Failure, Site, Step, dead_letters
@@ -47,6 +47,8 @@ IN_DIGEST, OUT_DIGEST = "in#", "out#"
 """And what these rows were: the sums of their digests."""
 OFF = "off:"
 """And of an account that did not balance in an epoch: by how many rows."""
+ACCOUNTS = ACCOUNT_TABLE
+"""The state table of what became of the rows in the node."""
 OWN = frozenset({TAILS, BOOKS, ACCOUNTS})
 """The state tables that are kept for the audit, beside those of the operator."""
 
@@ -174,6 +176,7 @@ class FusedLogic:
                 self._tally.add_digest(f"{IN_DIGEST}{port}", int(batch.buckets[0]), batch.digest())
                 self._books.note(f"{IN}{port}", moment.epoch, batch)
         outputs = self.head.take(moment, inputs)
+        self._accounts.settle(batch.buckets for batch in outputs.values())
         for role, batch in outputs.items():
             account = self.head.carried.get(role)
             if account is None:

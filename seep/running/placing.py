@@ -7,6 +7,7 @@ partition that finds nothing must never be taken for one that had nothing.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from seep.running.savepoint import Savepoint
 
 FIRST = Generation(0, 0)
+THREADS = 2
+"""Partitions that are copied at once: bytes are checked, moved and written without holding up other threads."""
 
 
 @dataclass
@@ -75,14 +78,17 @@ class Placing:
         if any(entry.key_range not in states for entry in entries):
             whole = united(list(states.values()))
             states = {entry.key_range: whole.part(entry.key_range) for entry in entries}
-        for entry in entries:
-            # Its buffers begin empty, at the savepoint: nothing before it can be asked for.
-            start = Progress(after, now_ms, watermark)
-            trimmed = {edge.name: start for edge in self.graph.outputs(node.name)}
+        # Its buffers begin empty, at the savepoint: nothing before it can be asked for.
+        trimmed = dict.fromkeys((e.name for e in self.graph.outputs(node.name)), Progress(after, now_ms, watermark))
+        position = (1, 0, after, now_ms, watermark, False)
+
+        def put(entry: Entry) -> None:
             part = states[entry.key_range]
-            position = (1, 0, after, now_ms, watermark, False)
             checkpoint = Checkpoint(entry.partition, FIRST, entry.key_range, *position, part, trimmed=trimmed)
             self._put(PutCheckpoint(0, checkpoint))
+
+        with ThreadPoolExecutor(THREADS, "seep-restore") as pool:
+            list(pool.map(put, entries))
 
     def _watermark_into(self, node: Node) -> int:
         """Of an operator that was not there: as if it had stood where it stands now."""
