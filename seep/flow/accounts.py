@@ -94,7 +94,10 @@ def _difference(rows: int) -> str:
 
 
 def _side(entries: Entries, account: str, side: str) -> dict[str, int]:
-    return {term[1:]: rows for (at, term), rows in entries.items() if at == account and term[0] == side and rows}
+    chosen = {term[1:]: rows for (at, term), rows in entries.items() if at == account and term[0] == side and rows}
+    if account.startswith(STEP):  # to a step, what it is sent is what comes in
+        chosen = {"in" if term == "steps" else term: rows for term, rows in chosen.items()}
+    return chosen
 
 
 def _sum(terms: Mapping[str, int]) -> str:

@@ -382,7 +382,7 @@ STEPS = [
     ("steps", operators.rowwise.MapRows, "mapped"),
     ("flat map", operators.rowwise.FlatMapRows, "several"),
     ("map batch", operators.stateless.MapBatch, "halves"),
-    ("split", operators.stateless.Split, "split"),
+    ("split", operators.stateless.Split, "rows.split"),
 ]
 
 
@@ -396,7 +396,7 @@ def test_a_row_lost_in_a_step(monkeypatch: pytest.MonkeyPatch, kind: str, step: 
 
     monkeypatch.setattr(step, "run", broken)
     (problem,) = named_in(once, kind)
-    assert problem.startswith(f"node rows, step {name}")
+    assert problem.startswith(f"node rows, step {name}: ")
     assert problem.endswith(once.said)
 
 
