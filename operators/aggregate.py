@@ -8,17 +8,20 @@ import pyarrow as pa
 
 from operators.aggregates import Spec
 from operators.changes import change_schema
-from operators.combine import Combine, Forms, is_folded
+from operators.combine import Combine, Forms
 from operators.groups import TABLE, Groups
 from operators.index import Slots
+from operators.ledger import RESULTS, Accounted, Entry
 from seep.errors import Misuse
 from seep.model.arrow import ArrowBatch, ArrowState
 from seep.model.epoch import Moment
 from seep.model.ids import FOREVER
 
 
-class Aggregate:
+class Aggregate(Accounted):
     """``emit="update"``: the changes of the Table of aggregates. ``"close"``: all of it, once, when input ends."""
+
+    carried: Mapping[str, str] = {"out": RESULTS}
 
     def __init__(
         self,
@@ -33,7 +36,7 @@ class Aggregate:
         have an order; None: by arrival only."""
         if emit not in ("update", "close"):
             raise Misuse(f"emit={emit!r}; choose 'update' or 'close'")
-        self._groups = Groups(keys, schema, aggregates, timed=False, time_column=time_column)
+        self._groups = Groups(keys, schema, aggregates, timed=False, time_column=time_column, ledger=self.ledger)
         self._forms = Forms(combined)
         self._updates = emit == "update"
         rows = pa.schema([*self._groups.key_fields, *self._groups.fields])
@@ -46,15 +49,15 @@ class Aggregate:
     def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
         batches = [batch for _, batch in inputs if batch.rows]
         if batches:
-            batch, memory = self._forms.join(batches), self._groups.memory
-            absorb, record = memory.merge if is_folded(batch) else memory.fold, batch.record
+            record = self._forms.join(batches).record
             found = self._groups.find(record)
             if self._updates:
-                slots, results, kinds = self._groups.changes(found, absorb, record)
+                slots, results, kinds = self._groups.changes(found, record)
                 return self._rows(slots, [*self._groups.index.keys(slots), *results, kinds])
-            absorb(found.slots, record)
+            self._groups.absorb(found.slots, record)
         if not self._updates and moment.watermark >= FOREVER > moment.watermark_before:
             slots = self._groups.index.ordered(self._groups.index.all())
+            self.ledger.add(RESULTS, "+results", len(self._groups.index))
             return self._rows(slots, [*self._groups.index.keys(slots), *self._groups.results(slots)])
         return {}
 
@@ -80,6 +83,9 @@ class Aggregate:
     def load(self, state: ArrowState) -> None:
         if TABLE in state.tables:
             self._groups.load(state.tables[TABLE])
+
+    def holds(self, state: ArrowState) -> Mapping[Entry, int]:
+        return self._groups.holds(state)
 
     def statistics(self) -> dict[str, int]:
         return {"keys": len(self._groups.index), "state_bytes": self._groups.size_bytes}

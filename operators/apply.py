@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from operators.context import Context, Entry, moment_of
 from operators.keyed import KeyedEntries
+from operators.ledger import EMITTED, LETTERS, ROWS, Accounted
 from operators.replica import Replica
 from operators.rowwise import record_of_results, rows_in
 from operators.states import Declared
@@ -85,7 +86,7 @@ def overrides(operator: Operator, method: str) -> bool:
 
 
 @dataclass
-class Apply:
+class Apply(Accounted):
     """Runs a user's operator. ``keys``: the key columns of each input; None: unkeyed, hence stateless."""
 
     operator: Operator
@@ -106,6 +107,7 @@ class Apply:
         self._replicas = {port: Replica(keys, self.inputs[port]) for port, keys in self.broadcast.items()}
         self._context = Context(self.name, list(self.outputs), self._replicas)
         self._entries = KeyedEntries(states_of(self.operator), self.keys[0] if self.keys is not None else ())
+        self.carried = {**dict.fromkeys(self.outputs, EMITTED), "errors": LETTERS}
         self._letters: list[tuple[int, str, str, str]] = []
         self._has_timers = overrides(self.operator, "on_timer")
         self._has_epochs = overrides(self.operator, "on_epoch")
@@ -150,20 +152,27 @@ class Apply:
 
     def _rows(self, port: int, batch: ArrowBatch) -> None:
         self._context.port = port
-        operator, context, care = self.operator, self._context, self.care
+        operator, context, care, handled = self.operator, self._context, self.care, 0
         where = spots(batch.buckets, f"in{port}") if care.needed else []
         for (index, row), entry in zip(enumerate(rows_in(batch.record)), self._entries_of(port, batch), strict=True):
             if where and where[index] in care.skips:
                 self._tally.add("errors" if self.on_error == "dead_letter" else "skipped", batch.buckets[[index]])
                 if self.on_error == "dead_letter":
                     self._refuse(batch, index, DIED)
+                else:
+                    self.ledger.add(ROWS, "-skipped", 1)
                 continue
             if where:
                 care.begin(where[index], self.name, self.on_error == "fail")
             error = self._try(entry, lambda row=row: operator.on_row(row, context))  # type: ignore[misc]
-            if error is not None:
+            if error is None:
+                handled += 1
+            elif error:
                 self._refuse(batch, index, error)
+            else:
+                self.ledger.add(ROWS, "-skipped", 1)
         care.end()
+        self.ledger.add(ROWS, "-handled", handled)
 
     def _entries_of(self, port: int, batch: ArrowBatch) -> Iterator[Entry]:
         buckets = batch.buckets.tolist()
@@ -213,12 +222,13 @@ class Apply:
 
     def _call(self, entry: Entry, work: Callable[[], None], occasion: dict[str, Any]) -> None:
         error = self._try(entry, work)
-        if error is not None:
+        if error:
+            self.ledger.add(LETTERS, "+failed calls", 1)
             row = row_text({**occasion, "key": entry.key})
             self._letters.append((entry.bucket, row, error, f"{entry.bucket}:{entry.identity.hex()}"))
 
     def _try(self, entry: Entry, work: Callable[[], None]) -> str | None:
-        """Run user code for a key; undo everything it did when it raises."""
+        """Run user code for a key; undo everything it did when it raises. What it raised; empty: to be skipped."""
         context = self._context
         context._entry = entry
         self.operator.__dict__["_cells"] = entry.cells
@@ -234,7 +244,7 @@ class Apply:
             if self.on_error == "fail":
                 raise Misuse(f"{self.name}: {describe(error)}; fix it or use on_error='dead_letter'") from error
             self._tally.add("errors" if self.on_error == "dead_letter" else "skipped", np.array([entry.bucket]))
-            return describe(error) if self.on_error == "dead_letter" else None
+            return describe(error) if self.on_error == "dead_letter" else ""
         finally:
             self.operator.__dict__.pop("_cells", None)
         return None
@@ -243,11 +253,13 @@ class Apply:
         site = Site(self.name, self._context.epoch, self._tally)
         letter = dead_letters(batch, [Failure(index, error)], site).record.to_pylist()[0]
         self._letters.append((int(batch.buckets[index]), letter["row"], error, letter["position"]))
+        self.ledger.move(ROWS, "refused", LETTERS, 1)
 
     def _collect(self, moment: Moment) -> dict[str, ArrowBatch]:
         found: dict[str, ArrowBatch] = {}
         for name, (rows, buckets) in self._context._emitted.items():
             if rows:
+                self.ledger.add(EMITTED, "+emitted", len(rows))
                 found[name] = self._records(rows, buckets, self.outputs[name])
         self._context._emitted = {name: ([], []) for name in self.outputs}
         if self._letters:
@@ -278,6 +290,9 @@ class Apply:
                 bucket = buckets[failure.index]
                 row = row_text({"emitted": repr(rows[failure.index])})
                 self._letters.append((bucket, row, failure.error, f"{bucket}:emit"))
+                self.ledger.move(EMITTED, "refused", LETTERS, 1)
+            else:
+                self.ledger.add(EMITTED, "-skipped", 1)
         if not done:
             return ArrowBatch(record_of_results([], schema), np.empty(0, np.uint16))
         return ArrowBatch.concat(done).by_bucket()

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from operators.history import AT, COUNTERS, times_of, usable
 from operators.kept_rows import columns_of
+from operators.ledger import DUE, HELD_ROWS, PENDING, ROWS, Accounted, Entry, held_rows
 from operators.pairing import pair, without_nulls
 from operators.step import DEAD_LETTERS
 from operators.table import GONE
@@ -29,8 +30,10 @@ from seep.model.schema import physical
 VERSIONS, WAITING = "versions", "waiting"
 
 
-class AsOfLookup:
+class AsOfLookup(Accounted):
     """Port 0: the versions of a Table's rows (`operators.history`); every other port: the stream's rows."""
+
+    carried: Mapping[str, str] = {"late": ROWS, "errors": ROWS, "out": DUE}
 
     def __init__(
         self,
@@ -80,6 +83,8 @@ class AsOfLookup:
         if versions:
             record = pa.concat_batches(versions)
             self._versions.add(record, times_of(record.column(AT)))
+            if not self._saved_as.startswith(REPLICATED):
+                self.ledger.add(ROWS, "-applied", record.num_rows)
         batches = [batch for port, batch in inputs if port != 0 and batch.rows]
         outputs = self._wait(moment, ArrowBatch.concat(batches).by_bucket()) if batches else {}
         due = self._waiting.pop(moment.watermark)
@@ -97,13 +102,17 @@ class AsOfLookup:
             self._tally.add("late", outputs["late"].buckets)
             batch, times = batch.chosen(~late), times[~late]
         if batch.rows:
+            before = len(self._waiting.index)
             self._waiting.add(batch, times, moment.epoch)
+            self.ledger.move(ROWS, "kept", HELD_ROWS, len(self._waiting.index) - before)
         return outputs
 
     def _join(self, batch: ArrowBatch, times: npt.NDArray[np.int64]) -> dict[str, ArrowBatch]:
         keys = columns_of(batch.record, self._stream_keys)
         slots = np.where(without_nulls(keys, batch.rows), self._versions.at(keys, times), -1)
+        self.ledger.move(HELD_ROWS, "due", DUE, batch.rows)
         if self._inner:
+            self.ledger.add(DUE, "-unmatched", int(np.count_nonzero(slots < 0)))
             found = np.flatnonzero(slots >= 0)
             batch, slots = batch.chosen(found), slots[found]
         if batch.rows == 0:
@@ -138,6 +147,9 @@ class AsOfLookup:
             self._waiting.load(state.tables[WAITING])
         if COUNTERS in state.tables:
             self._tally.load(state.tables[COUNTERS])
+
+    def holds(self, state: ArrowState) -> Mapping[Entry, int]:
+        return {(HELD_ROWS, PENDING): held_rows(state, WAITING)}
 
     def statistics(self) -> dict[str, int]:
         size = self._versions.size_bytes + self._waiting.size_bytes

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from operators.context import moment_of
 from operators.index import KeyIndex, Slots
+from operators.ledger import EMITTED, ROWS, Accounted
 from operators.step import DEAD_LETTERS, Failure, Site, dead_letters, describe, spots
 from operators.table_state import KeyedRows, Owned, TableState, fitted
 from operators.tally import Tally
@@ -88,7 +89,7 @@ class BatchContext:
 
 
 @dataclass
-class BatchApply:
+class BatchApply(Accounted):
     """Runs a user's columnar operator."""
 
     operator: BatchOperator
@@ -110,6 +111,7 @@ class BatchApply:
             for name, state in tables_of(self.operator).items()
         }
         self._outputs = {name: physical(schema) for name, schema in self.outputs.items()}
+        self.carried = {**dict.fromkeys(self.outputs, EMITTED), "errors": ROWS}
         self._context = BatchContext(self._take_emitted)
         self._emitted: dict[str, list[ArrowBatch]] = {name: [] for name in self.outputs}
         self._batch = ArrowBatch(pa.RecordBatch.from_pylist([], schema=first), np.empty(0, np.uint16))
@@ -138,6 +140,8 @@ class BatchApply:
         for table in self._tables.values():
             table.end()
         found = {name: self._ordered(ArrowBatch.concat(parts)) for name, parts in self._emitted.items() if parts}
+        for parts in self._emitted.values():
+            self.ledger.add(EMITTED, "+emitted", sum(part.rows for part in parts))
         self._emitted = {name: [] for name in self.outputs}
         if letters and self.on_error == "dead_letter":
             found["errors"] = ArrowBatch.concat(letters).by_bucket()
@@ -214,6 +218,8 @@ class BatchApply:
             return describe(error)
         finally:
             self.operator.__dict__.pop("_tables", None)
+        if not undone:
+            self.ledger.add(ROWS, "-handled", batch.rows)
         return None
 
     def _undo(self, marks: Mapping[str, int]) -> None:
@@ -255,6 +261,7 @@ class BatchApply:
     def _refuse(self, batch: ArrowBatch, failures: list[Failure], moment: Moment) -> ArrowBatch:
         letters = dead_letters(batch, failures, Site(self.name, moment.epoch, self._tally))
         self._tally.add("errors" if self.on_error == "dead_letter" else "skipped", letters.buckets)
+        self.ledger.add(ROWS, "-skipped", letters.rows if self.on_error == "skip" else 0)
         return letters
 
     # --- state ---------------------------------------------------------------------------------------------------

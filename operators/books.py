@@ -47,6 +47,11 @@ class Books:
         self._entries[place] = (rows + batch.rows, (digest + batch.digest()) % DIGESTS)
         self._written.add(place)
 
+    def note_off(self, name: str, epoch: int, bucket: int, rows: int) -> None:
+        """An account that does not balance: by how many rows."""
+        self._entries[name, epoch, bucket] = (rows, 0)
+        self._written.add((name, epoch, bucket))
+
     def forget(self, epoch: int) -> None:
         """This epoch is over: those long before it go."""
         while self._entries:

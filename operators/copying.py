@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from operators.aggregates import Spec
 from operators.kernels.windows import BROKEN
+from operators.ledger import ROWS
 from operators.shape import Shape
 from operators.window import TumblingWindow
 from seep.errors import Misuse
@@ -55,5 +56,6 @@ class CopyingWindow(TumblingWindow):
         starts = np.repeat(times[usable] - since, copies) - which * every
         still_open = starts >= low
         rows = np.repeat(usable, copies)[still_open]
+        self.ledger.add(ROWS, "+copied", len(rows) - len(usable))
         if len(rows):
             self._fold(moment, batch.chosen(rows), starts[still_open], outputs)

@@ -19,6 +19,7 @@ from operators.groups import TABLE
 from operators.index import Slots, split_deleted, state_table
 from operators.kernels.panes import count_up
 from operators.kernels.windows import BROKEN
+from operators.ledger import RESULTS
 from operators.panes import Made, Panes, unmergeable
 from operators.room import grown
 from operators.shape import AFTER_ALL, BEFORE_ALL, Shape
@@ -93,7 +94,7 @@ class RowsWindow(Window):
         if len(found.fresh):
             self._panes.owners.add_known(found.fresh, found.slots[usable], keys.slots[usable])
         self._keep_times(found.slots[usable], times[usable], found.fresh)
-        groups.memory.fold(found.slots, record)
+        groups.absorb(found.slots, record)
 
     def _keep_times(self, slots: Slots, times: Any, fresh: Slots) -> None:
         self._firsts = _roomy(self._firsts, self._groups.index.capacity)
@@ -124,10 +125,11 @@ class RowsWindow(Window):
         else:
             return None
         closed = self._emitted(made)
+        self.ledger.add(RESULTS, "+results", len(made.owners))
         owners.remove(gone)
         # A key between two windows begins again from zero.
         owners.forget(numbers[self._counts[numbers] % self._every == 0])
-        self._groups.remove(gone)
+        self._groups.close(gone)
         return closed
 
     def _emitted(self, made: Made) -> ArrowBatch | None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from operators.expiry import Expiries
 from operators.index import KeyIndex, Slots, split_deleted, state_table
 from operators.kernels.folds import last_rows
+from operators.ledger import HELD_KEYS, PENDING, ROWS, Accounted, Entry, held_rows
 from operators.room import grown
 from operators.tally import Tally
 from seep.model.arrow import KEY, ArrowBatch, ArrowState
@@ -26,8 +27,10 @@ COUNTERS = "counters"
 _EXPIRES = "expires_ms"
 
 
-class Dedupe:
+class Dedupe(Accounted):
     """``keys``: the columns by which rows are the same. ``ttl_ms`` None: they are remembered for ever."""
+
+    carried: Mapping[str, str] = {"out": ROWS}
 
     def __init__(self, keys: Sequence[str], schema: pa.Schema, ttl_ms: int | None = None) -> None:
         check_keys(schema, keys)
@@ -46,7 +49,9 @@ class Dedupe:
 
     def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
         if self._ttl_ms is not None:
-            self._index.remove(self._expiries.due(moment.now_ms))
+            due = self._expiries.due(moment.now_ms)
+            self.ledger.add(HELD_KEYS, "-expired", len(due))
+            self._index.remove(due)
         batches = [batch for _, batch in inputs if batch.rows]
         if not batches:
             return {}
@@ -61,6 +66,8 @@ class Dedupe:
         kept = np.zeros(batch.rows, np.bool_)
         kept[batch.rows - 1 - self._last[found.fresh]] = True
         self._tally.add("filtered", batch.buckets[~kept])
+        self.ledger.add(ROWS, "-filtered", int(np.count_nonzero(~kept)))
+        self.ledger.add(HELD_KEYS, "+opened", len(found.fresh))
         return {"out": batch.chosen(kept)} if len(found.fresh) else {}
 
     def _remember(self, slots: Slots, now_ms: int) -> None:
@@ -107,6 +114,9 @@ class Dedupe:
         self._expires[slots] = entries.column(_EXPIRES).to_numpy()
         live = self._index.all()
         self._expiries.replace(live, self._expires[live])
+
+    def holds(self, state: ArrowState) -> Mapping[Entry, int]:
+        return {(HELD_KEYS, PENDING): held_rows(state, TABLE)}
 
     def statistics(self) -> dict[str, int]:
         size = self._index.size_bytes + self._last.nbytes + self._expires.nbytes

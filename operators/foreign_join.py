@@ -20,6 +20,7 @@ from operators.chunks import nulls
 from operators.index import Slots
 from operators.kept_rows import columns_of
 from operators.keyed_rows import KeyedRows
+from operators.ledger import RESULTS, ROWS, Accounted
 from operators.members import Members
 from operators.pairing import pair, without_nulls
 from operators.retract import SIGN, signed_schema
@@ -32,8 +33,10 @@ from seep.model.epoch import Moment
 RIGHT, REFERRING = "right", "referring"
 
 
-class ForeignJoin:
+class ForeignJoin(Accounted):
     """Port 0: the right Table's changes; port 1: the left's signed rows (`operators.retract`), by their foreign key."""
+
+    carried: Mapping[str, str] = {"out": RESULTS, "gone": RESULTS}
 
     def __init__(
         self,
@@ -73,6 +76,7 @@ class ForeignJoin:
         matched, lefts, rights = self._joined(concerned)
         stays = matched if self._inner else np.ones(len(concerned), np.bool_)
         buckets = self._left.index.buckets[concerned]
+        self.ledger.add(RESULTS, "+results", len(concerned) + sum(one.rows for one in gone))
         outputs: dict[str, ArrowBatch] = {}
         if stays.any():
             chosen = pa.array(stays)
@@ -89,6 +93,7 @@ class ForeignJoin:
         """Apply the right's changes: the groups they concern."""
         slots = self._right.find(changes).slots
         there = ~deletions(changes)
+        self.ledger.add(ROWS, "-applied", len(slots))
         self._right.kept.drop(slots[~there])
         self._right.put(slots[there], changes.filter(pa.array(there)).select(self._right.schema.names))
         return slots
@@ -100,6 +105,7 @@ class ForeignJoin:
         self._right.kept.grow(self._right.index.capacity)
         plus = record.column(SIGN).to_numpy() > 0
         taken = batch.chosen(~plus)
+        self.ledger.add(ROWS, "-applied", int(np.count_nonzero(plus)) + taken.rows)
         added, left = self._left.exchange(record.filter(pa.array(plus)), groups[plus], taken.record)
         gone = taken.chosen(left)
         return added, groups, [self._without_right(gone.record, gone.buckets)] if gone.rows else []

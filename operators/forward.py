@@ -9,12 +9,15 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from operators.ledger import ROWS, Accounted
 from seep.model.arrow import ArrowBatch, ArrowState
 from seep.model.epoch import Moment
 
 
-class Forward:
+class Forward(Accounted):
     """Rows in, the same rows out."""
+
+    carried: Mapping[str, str] = {"out": ROWS}
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema

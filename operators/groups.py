@@ -13,9 +13,11 @@ from operators.accumulators import Accumulator, Overflow
 from operators.aggregates import Spec
 from operators.changes import INSERTED, UPDATED, change_column, differ
 from operators.index import Found, KeyIndex, Slots, split_deleted, state_table
+from operators.ledger import HELD_KEYS, HELD_ROWS, PENDING, RESULTS, ROWS, Entry, Ledger, held_rows, held_sum
 from operators.memory import Memory, is_row_count
 from seep.errors import Misuse
-from seep.model.arrow import KEY
+from seep.model.arrow import KEY, ArrowState
+from seep.model.arrow import ROWS as PARTS
 from seep.model.keyspace import check_keys
 from seep.model.schema import physical
 
@@ -32,6 +34,7 @@ class Groups:
         aggregates: Mapping[str, Spec],
         timed: bool,
         time_column: str | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         """``timed``: an entry is a key and a time. ``time_column``: by which rows have an order; None: by arrival."""
         schema = physical(schema)
@@ -41,6 +44,9 @@ class Groups:
         self.names = list(keys)
         self.memory = Memory(schema, aggregates, time_column)
         self.accumulators = self.memory.accumulators
+        self._ledger = ledger or Ledger()
+        self._rows = next((name for name, spec in aggregates.items() if is_row_count(spec)), None)
+        """The aggregate that says how many rows an entry holds, if there is one."""
         self._counts_rows = any(is_row_count(s) or s.aggregate == "rows" for s in aggregates.values())
         self.index = KeyIndex([schema.field(name).type for name in keys], timed)
         self.memory.grow(self.index.capacity)
@@ -61,34 +67,63 @@ class Groups:
         """The entries of these rows, made empty if they are new; `fold` must follow."""
         found = self.index.find([record.column(name) for name in self.names], record.num_rows, times)
         self._prepare(found)
+        self._ledger.add(HELD_KEYS, "+opened", len(found.fresh))
         return found
+
+    def absorb(self, slots: Slots, record: pa.RecordBatch) -> None:
+        """Take rows, or parts of rows that senders have folded, into their entries; a slot below 0: into none."""
+        taken = slots >= 0
+        at = record.schema.get_field_index(PARTS)
+        if at < 0:
+            rows = int(np.count_nonzero(taken))
+            self.memory.fold(slots, record)
+        else:
+            rows = int(record.column(at).to_numpy()[taken].sum())
+            self.memory.merge(slots, record)
+        self._ledger.add(ROWS, "-absorbed", rows)
+        if self._rows is not None:
+            self._ledger.add(HELD_ROWS, "+absorbed", rows)
 
     def _prepare(self, found: Found) -> None:
         self.memory.grow(self.index.capacity)
         if len(found.fresh):
             self.memory.clear(found.fresh)
 
+    def close(self, slots: Slots) -> None:
+        """Forget these entries: they have been told."""
+        if self._rows is not None:
+            self._ledger.add(HELD_ROWS, "-closed", int(self.accumulators[self._rows].columns["seen"][slots].sum()))
+        self.remove(slots)
+
+    def holds(self, state: ArrowState) -> dict[Entry, int]:
+        """What is pending in a saved state: rows, as the aggregate of their number says, and entries."""
+        found = {(HELD_KEYS, PENDING): held_rows(state, TABLE)}
+        if self._rows is not None:
+            found[HELD_ROWS, PENDING] = held_sum(state, TABLE, f"{self._rows}.seen")
+        return found
+
     def remove(self, slots: Slots) -> None:
         """Forget these entries."""
+        self._ledger.add(HELD_KEYS, "-closed", len(slots))
         self.index.remove(slots)
         self.memory.release(slots)
 
-    def changes(
-        self, found: Found, absorb: Callable[[Slots, pa.RecordBatch], None], record: pa.RecordBatch
-    ) -> tuple[Slots, list[pa.Array], pa.Array]:
-        """Take the rows in (`absorb`): the entries that a reader sees changed, in the order in which they are emitted,
+    def changes(self, found: Found, record: pa.RecordBatch) -> tuple[Slots, list[pa.Array], pa.Array]:
+        """Take the rows in: the entries that a reader sees changed, in the order in which they are emitted,
         their results, and the column that says how."""
         slots = self.index.ordered(found.touched)
         new = np.isin(slots, found.fresh) if len(found.fresh) else np.zeros(len(slots), np.bool_)
         if self._counts_rows:
-            absorb(found.slots, record)  # whatever the rows hold, there are more of them now
+            self.absorb(found.slots, record)  # whatever the rows hold, there are more of them now
+            self._ledger.add(RESULTS, "+results", len(slots))
             return slots, self.results(slots), change_column(np.where(new, INSERTED, UPDATED))
         before = self._of_each(lambda one: marks if (marks := one.marks(slots)) is not None else one.result(slots))
-        absorb(found.slots, record)
+        self.absorb(found.slots, record)
         after = self.results(slots)
         marked = [one.marks(slots) for one in self.accumulators.values()]
         told = [result if marks is None else marks for marks, result in zip(marked, after, strict=True)]
         changed = new | differ(before, told, len(slots))
+        self._ledger.add(RESULTS, "+results", int(np.count_nonzero(changed)))
         kept = pa.array(np.flatnonzero(changed))
         kinds = change_column(np.where(new[changed], INSERTED, UPDATED))
         return slots[changed], [array.take(kept) for array in after], kinds

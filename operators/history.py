@@ -18,6 +18,7 @@ from operators.aggregates import evaluate
 from operators.changes import change_schema, changed_rows
 from operators.index import Slots
 from operators.keyed_rows import TABLE, KeyedRows
+from operators.ledger import RESULTS, ROWS, Accounted
 from operators.stateless import times_good
 from operators.step import DEAD_LETTERS
 from operators.table import GONE, check_deleted
@@ -36,12 +37,14 @@ def version_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([*physical(schema), pa.field(AT, TIMESTAMP), pa.field(GONE, pa.bool_())])
 
 
-class HistoryTable:
+class HistoryTable(Accounted):
     """Of two rows of a key the one with the later event time counts; of equal times the one that arrived later.
 
     A deletion is remembered until it is older than the history behind the watermark, so that an older row that comes
     after it does not bring its key back.
     """
+
+    carried: Mapping[str, str] = {"versions": ROWS, "errors": ROWS, "out": RESULTS}
 
     def __init__(
         self,
@@ -115,6 +118,7 @@ class HistoryTable:
         source = pa.array(np.where(wins, np.arange(len(slots)), len(slots) + np.arange(len(slots))))
         after = pa.concat_batches([new, old]).take(source)
         shown = changed_rows(was, [old.column(n) for n in names], there, [after.column(n) for n in names])
+        self.ledger.add(RESULTS, "+results", len(shown.rows))
         self._put(slots[wins], new.filter(pa.array(wins)))
         if len(shown.rows) == 0:
             return {}

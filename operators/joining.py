@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from operators.chunks import Numbers
 from operators.index import KeyIndex, Slots
+from operators.ledger import HELD_ROWS, PENDING, RESULTS, ROWS, Accounted, Entry, held_rows
 from operators.sides import Saved, Side, times_of
 from operators.stateless import EARLIEST_US, LATEST_US
 from operators.step import DEAD_LETTERS, Failure, Site, dead_letters
@@ -68,8 +69,10 @@ class _New:
     touched: Slots
 
 
-class Join(ABC):
+class Join(Accounted, ABC):
     """A join of two streams by key and time."""
+
+    carried: Mapping[str, str] = {"late_left": ROWS, "late_right": ROWS, "errors": ROWS, "out": RESULTS}
 
     def __init__(
         self, left: JoinInput, right: JoinInput, how: str, name: str = "join", ports: tuple[int, ...] = (LEFT, RIGHT)
@@ -142,6 +145,7 @@ class Join(ABC):
             batch, times = self._judge(side, moment, batch, times, outputs)
         unmatchable = _any_null(batch.record, self._inputs[side].keys)
         if unmatchable is not None and not self._keeps[side]:
+            self.ledger.add(ROWS, "-unmatched", int(np.count_nonzero(unmatchable)))
             batch, times, unmatchable = batch.chosen(~unmatchable), times[~unmatchable], None
         if batch.rows == 0:
             return None
@@ -184,7 +188,7 @@ class Join(ABC):
         one, other = self._sides
         one.grow()
         other.grow()
-        bases = one.held, other.held
+        bases, waiting = (one.held, other.held), one.live + other.live
         if right is not None:
             other.add(right.record, right.slots, right.touched, right.times, epoch)
         lefts: list[Numbers] = []
@@ -199,6 +203,8 @@ class Join(ABC):
             lefts, rights, buckets = [*lefts, met], [*rights, own], [*buckets, np.repeat(right.buckets, counts)]
         if left is not None:
             one.add(left.record, left.slots, left.touched, left.times, epoch)
+        self.ledger.move(ROWS, "kept", HELD_ROWS, one.live + other.live - waiting)
+        self.ledger.add(RESULTS, "+matched", sum(map(len, buckets)))
         if sum(map(len, lefts)) == 0:
             return None
         return self._joined(np.concatenate(lefts), np.concatenate(rights), np.concatenate(buckets))
@@ -225,8 +231,10 @@ class Join(ABC):
         for side, waiting in enumerate(self._sides):
             rows = waiting.expire(FOREVER if watermark >= FOREVER else self.horizon(side, watermark))
             self._expired_rows += len(rows)
+            self.ledger.add(HELD_ROWS, "-expired", len(rows))
             if self._keeps[side]:
                 single = rows[~waiting.matched[rows]]
+                self.ledger.add(RESULTS, "+alone", len(single))
                 if len(single):
                     alone.append(self._alone(side, single))
             if len(rows):
@@ -318,6 +326,9 @@ class Join(ABC):
             saved, self._saved = self._saved, None
             for waiting, side in zip(self._sides, saved, strict=True):
                 waiting.restore(side)
+
+    def holds(self, state: ArrowState) -> Mapping[Entry, int]:
+        return {(HELD_ROWS, PENDING): held_rows(state, *SIDES)}
 
     def statistics(self) -> dict[str, int]:
         self._settle()

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from operators.index import Found, KeyIndex, Slots, split_deleted, state_table
 from operators.kept_rows import KeptRows, columns_of, loaded_rows, saved_columns
+from operators.ledger import Accounted
 from seep.model.arrow import KEY, REPLICATED, ArrowState
 from seep.model.keyspace import check_keys
 from seep.model.schema import physical
@@ -72,7 +73,7 @@ class KeyedRows:
         return {"keys": len(self.index), "state_bytes": self.index.size_bytes + self.kept.size_bytes}
 
 
-class HoldsRows:
+class HoldsRows(Accounted):
     """What operators share whose whole state is one such Table."""
 
     def __init__(self, table: KeyedRows, replicated: bool = False) -> None:

@@ -104,7 +104,7 @@ class Panes:
         index = self._groups.index
         gone = np.flatnonzero(index.live & (index.times < time))
         self.owners.forget(self.owners.remove(gone))
-        self._groups.remove(gone)
+        self._groups.close(gone)
 
 
 def unmergeable(schema: pa.Schema, aggregates: Mapping[str, Spec]) -> str:

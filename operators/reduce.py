@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from operators.changes import INSERTED, UPDATED, change_column, change_schema, differ
 from operators.index import KeyIndex
+from operators.ledger import RESULTS, ROWS, Accounted
 from operators.row_store import RowStore
 from operators.rowwise import Row, record_of_results, row_class, rows_in
 from operators.step import DEAD_LETTERS, Failure, Site, dead_letters, describe, spots
@@ -33,8 +34,10 @@ _ZONE = pa.scalar(0, TIMESTAMP).as_py().tzinfo
 """The time zone of timestamps that are read from a column."""
 
 
-class Reduce:
+class Reduce(Accounted):
     """``function(folded, row)`` gives the folded row: a row, dict, tuple or dataclass with all columns."""
+
+    carried: Mapping[str, str] = {"errors": ROWS, "out": RESULTS}
 
     def __init__(
         self,
@@ -81,6 +84,7 @@ class Reduce:
         changed = new.copy()
         known = np.flatnonzero(~new)
         changed[known] = differ(old.columns, after.take(pa.array(known)).columns, len(known))
+        self.ledger.add(RESULTS, "+results", int(np.count_nonzero(changed)))
         if changed.any():
             rows, chosen = after.filter(pa.array(changed)), slots[changed]
             self._index.mark(chosen)
@@ -92,17 +96,19 @@ class Reduce:
         if failures:
             refused = batch.buckets[[failure.index for failure in failures]]
             self._tally.add("errors" if self._on_error == "dead_letter" else "skipped", refused)
+            self.ledger.add(ROWS, "-skipped", len(refused) if self._on_error == "skip" else 0)
             if self._on_error == "dead_letter":
                 outputs["errors"] = dead_letters(batch, failures, Site(self._name, moment.epoch, self._tally))
         return outputs
 
     def _fold(self, folded: dict[int, Row], slots: list[int], batch: ArrowBatch) -> list[Failure]:
-        function, failures, care = self._function, list[Failure](), self.care
+        function, failures, rows, care = self._function, list[Failure](), 0, self.care
         where = spots(batch.buckets, "in") if care.needed else []
         for at, (slot, row) in enumerate(zip(slots, rows_in(batch.record), strict=True)):
             so_far = folded.get(slot)
             if so_far is None:
                 folded[slot] = row
+                rows += 1
                 continue
             if where and where[at] in care.skips:
                 failures.append(Failure(at, DIED))
@@ -111,12 +117,14 @@ class Reduce:
                 care.begin(where[at], self._name, self._on_error == "fail")
             try:
                 folded[slot] = self._checked(function(so_far, row), row)
+                rows += 1
             except Exception as error:  # user code may raise anything
                 if self._on_error == "fail":
                     message = f"{self._name}: {describe(error)}; fix the function or use on_error='dead_letter'"
                     raise Misuse(message) from error
                 failures.append(Failure(at, describe(error)))
         care.end()
+        self.ledger.add(ROWS, "-folded", rows)
         return failures
 
     def _checked(self, given: Any, row: Row) -> Row:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from operators.changes import change_schema, differ
 from operators.keyed_rows import HoldsRows, KeyedRows
+from operators.ledger import RESULTS, ROWS
 from operators.table_lookup import deletions
 from seep.model.arrow import ArrowBatch
 from seep.model.epoch import Moment
@@ -28,6 +29,8 @@ def signed_schema(schema: pa.Schema) -> pa.Schema:
 
 class Retract(HoldsRows):
     """In come the changes of a Table with the primary key ``keys``, out go signed rows of the columns ``rows``."""
+
+    carried: Mapping[str, str] = {"out": RESULTS}
 
     def __init__(self, keys: Sequence[str], rows: pa.Schema) -> None:
         super().__init__(KeyedRows(keys, rows))
@@ -62,6 +65,8 @@ class Retract(HoldsRows):
         table.remove(slots[~comes & ~same])
         table.put(slots[comes], new.filter(pa.array(comes)))
         # The old and the new row of a key side by side, the old one first.
+        self.ledger.add(ROWS, "-applied", len(found.slots))
+        self.ledger.add(RESULTS, "+results", int(np.count_nonzero(goes) + np.count_nonzero(comes)))
         chosen = np.flatnonzero(np.column_stack([goes, comes]).ravel())
         if len(chosen) == 0:
             return {}

@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from operators.step import DEAD_LETTERS, Site, finish, halving, keep_where
@@ -102,7 +103,7 @@ class MapRows:
 
         pairs, failures = halving(batch, work, self.on_error, site)
         for _, dropped in pairs:
-            site.tally.add("filtered", dropped)
+            site.count("filtered", dropped)
         return finish(batch, [part for part, _ in pairs], failures, self.on_error, site)
 
 
@@ -120,15 +121,20 @@ class FlatMapRows:
         return {"out": physical(self.schema), "errors": DEAD_LETTERS}
 
     def run(self, batch: ArrowBatch, site: Site) -> dict[str, ArrowBatch]:
-        parts, failures = halving(batch, self._expand, self.on_error, site)
-        return finish(batch, parts, failures, self.on_error, site)
+        pairs, failures = halving(batch, self._expand, self.on_error, site)
+        for _, numbers in pairs:
+            site.ledger.add(site.account, "+added", int(np.maximum(numbers - 1, 0).sum()))
+            site.ledger.add(site.account, "-dropped", int(np.count_nonzero(numbers == 0)))
+        return finish(batch, [part for part, _ in pairs], failures, self.on_error, site)
 
-    def _expand(self, part: ArrowBatch) -> ArrowBatch:
+    def _expand(self, part: ArrowBatch) -> tuple[ArrowBatch, npt.NDArray[np.int64]]:
+        """The new rows, and how many each row has given."""
         made: list[Any] = list(map(self.function, rows_in(part.record)))
         if not set(map(type, made)) <= {list, tuple}:
             made = list(map(list, made))
         record = record_of_results(list(chain.from_iterable(made)), self.schema)
-        return ArrowBatch(record, np.repeat(part.buckets, list(map(len, made))))
+        numbers = np.array(list(map(len, made)), np.int64)
+        return ArrowBatch(record, np.repeat(part.buckets, numbers)), numbers
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from operators.emission import Revision
 from operators.index import Slots
 from operators.kernels.sessions import join_rows, settle
 from operators.kernels.windows import LATE, START
+from operators.ledger import RESULTS
 from operators.owners import Owners
 from operators.panes import unmergeable
 from operators.shape import AFTER_ALL, BEFORE_ALL
@@ -103,7 +104,7 @@ class SessionWindow(Window):
         before = self._seen(nodes.slots[old]) if self._updates else None
         targets = self._targets(nodes, roots)
         self._merge(nodes, old, targets)
-        groups.memory.fold(np.append(targets, -1)[rows], record)
+        groups.absorb(np.append(targets, -1)[rows], record)
         if len(roots):
             self._earliest_end = min(self._earliest_end, int(nodes.lasts[roots].min()) + self._reach + 1)
         if before is not None and len(roots):
@@ -198,8 +199,9 @@ class SessionWindow(Window):
         if len(due) and not self._updates:
             ordered = index.ordered(due)
             closed = ArrowBatch(self._rows(ordered), index.buckets[ordered])
+            self.ledger.add(RESULTS, "+results", len(due))
         self._owners.forget(self._owners.remove(due))
-        self._groups.remove(due)
+        self._groups.close(due)
         self._earliest_end = int(ends[index.live].min()) if len(index) else AFTER_ALL
         return closed
 

@@ -17,10 +17,11 @@ import numpy as np
 import pyarrow as pa
 
 from operators.aggregates import Spec
-from operators.combine import Combine, is_folded
+from operators.combine import Combine
 from operators.emission import Revision
 from operators.index import Slots
-from operators.panes import Panes
+from operators.ledger import RESULTS
+from operators.panes import Made, Panes
 from operators.shape import AFTER_ALL, Shape
 from operators.windowing import Window
 from seep.errors import Misuse
@@ -70,21 +71,20 @@ class SlidingWindow(Window):
             self._closed = moment.watermark_before
         low = self._shape.first_open(self._closed)
         times = self._pane_times(moment, batch, outputs, self._shape, low)
-        memory, record = self._groups.memory, batch.record
+        record = batch.record
         found = self._groups.find(record, times)
         if len(found.fresh):
             self._panes.owners.add(found.fresh)
             earliest = int(self._groups.index.times[found.fresh].min())
             self._next_close = min(self._next_close, max(low, self._shape.first_open(earliest)) + self._size)
-        absorb = memory.merge if is_folded(batch) else memory.fold
         if not self._updates:
-            absorb(found.slots, record)
+            self._groups.absorb(found.slots, record)
         elif len(found.touched):
             changed = self._panes.touched(found.touched, low)
             known = changed.without(self._panes.marks(found.fresh))
             needed = self._pacer is not None or not self._counts_rows
             before = self._panes.results(known) if needed else None
-            absorb(found.slots, record)
+            self._groups.absorb(found.slots, record)
             order = self._panes.order(changed)
             taken = pa.array(order)
             revision = Revision(
@@ -102,7 +102,9 @@ class SlidingWindow(Window):
         if self._next_close <= limit:
             low, high = self._shape.first_open(self._closed), self._shape.first_open(limit)
             if not self._updates:
-                closed = self._rows(low, high)
+                made = self._panes.all(low, high)
+                self.ledger.add(RESULTS, "+results", len(made.owners))
+                closed = self._rows(made)
             self._panes.drop_before(high)
             times = self._groups.index.times[self._groups.index.live]
             earliest = max(high, self._shape.first_open(int(times.min()))) if len(times) else AFTER_ALL - self._size
@@ -110,8 +112,7 @@ class SlidingWindow(Window):
         self._closed = limit
         return closed
 
-    def _rows(self, low: int, high: int) -> ArrowBatch | None:
-        made = self._panes.all(low, high)
+    def _rows(self, made: Made) -> ArrowBatch | None:
         if len(made.owners) == 0:
             return None
         order = self._panes.order(made)
@@ -127,7 +128,7 @@ class SlidingWindow(Window):
     # --- state ---------------------------------------------------------------------------------------------------
 
     def _content(self) -> pa.RecordBatch:
-        rows = self._rows(self._shape.first_open(self._closed), AFTER_ALL)
+        rows = self._rows(self._panes.all(self._shape.first_open(self._closed), AFTER_ALL))
         return pa.RecordBatch.from_pylist([], schema=self._rows_schema) if rows is None else rows.record
 
     def snapshot(self, full: bool) -> ArrowState:

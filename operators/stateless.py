@@ -226,17 +226,20 @@ class MapBatch:
             part = slice_of(batch, low, high)
             places = None if positions is None else positions[low:high]
             done, failed = halving(part, self._apply, self.on_error, site, places)
-            parts += done
+            parts += [made for made, _ in done]
+            for _, more in done:
+                site.ledger.add(site.account, "+added" if more > 0 else "-dropped", abs(more))
             failures += [Failure(low + failure.index, failure.error) for failure in failed]
         return finish(batch, parts, failures, self.on_error, site)
 
-    def _apply(self, part: ArrowBatch) -> ArrowBatch:
+    def _apply(self, part: ArrowBatch) -> tuple[ArrowBatch, int]:
+        """What the function gives, and how many rows more that is."""
         record = self.function(part.record)
         if not isinstance(record, pa.RecordBatch):
             raise TypeError(f"map_batch must return a pyarrow.RecordBatch, not {type(record).__name__}")
-        schema = physical(self.schema)
+        more, schema = record.num_rows - part.rows, physical(self.schema)
         record = normalise(record).select(schema.names).cast(schema)
-        return ArrowBatch(record, np.full(record.num_rows, part.buckets[0], np.uint16))
+        return ArrowBatch(record, np.full(record.num_rows, part.buckets[0], np.uint16)), more
 
 
 @dataclass(frozen=True)

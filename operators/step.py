@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from operators.ledger import Ledger
 from operators.tally import Tally
 from seep.errors import Misuse
 from seep.model.arrow import ArrowBatch, Buckets
@@ -54,6 +55,14 @@ class Site:
     care: Care = CAREFREE
     step: str = ""
     """Which of the node's steps it is: two may have one name."""
+    ledger: Ledger = field(default_factory=Ledger)
+    account: str = ""
+    """Of the step that runs."""
+
+    def count(self, term: str, buckets: Buckets) -> None:
+        """These rows go no further."""
+        self.tally.add(term, buckets)
+        self.ledger.add(self.account, f"-{term}", len(buckets))
 
 
 class Step(Protocol):
@@ -156,9 +165,11 @@ def finish(
         outputs["out"] = ArrowBatch.concat(filled)
     if failures:
         indices = np.array([failure.index for failure in failures])
-        site.tally.add("errors" if on_error == "dead_letter" else "skipped", batch.buckets[indices])
         if on_error == "dead_letter":
+            site.tally.add("errors", batch.buckets[indices])
             outputs["errors"] = dead_letters(batch, failures, site)
+        else:
+            site.count("skipped", batch.buckets[indices])
     return outputs
 
 
@@ -173,7 +184,7 @@ def keep_where(
 
     pairs, failures = halving(batch, work, on_error, site)
     for _, dropped in pairs:
-        site.tally.add("filtered", dropped)
+        site.count("filtered", dropped)
     return finish(batch, [kept for kept, _ in pairs], failures, on_error, site)
 
 

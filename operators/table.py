@@ -18,6 +18,7 @@ from operators.changes import DELETED, INSERTED, NONE, UPDATED, change_column, c
 from operators.index import Slots
 from operators.kernels.folds import last_rows
 from operators.keyed_rows import HoldsRows, KeyedRows
+from operators.ledger import ROWS
 from operators.room import grown
 from seep.errors import Misuse
 from seep.model.arrow import ArrowBatch
@@ -29,6 +30,8 @@ GONE = "__gone"
 
 class LatestTable(HoldsRows):
     """Latest by arrival. ``deleted``: a row for which this holds deletes its key. Out come the changes."""
+
+    carried: Mapping[str, str] = {"out": ROWS}
 
     def __init__(self, keys: Sequence[str], schema: pa.Schema, deleted: pl.Expr | None = None) -> None:
         super().__init__(KeyedRows(keys, schema))
@@ -59,6 +62,8 @@ class LatestTable(HoldsRows):
         old = self._table.kept.take(slots[known])
         same = known[~differ(old.columns, latest.take(pa.array(known)).columns, len(known))]
         kinds[same] = np.where(gone[same], DELETED, NONE)
+        self.ledger.add(ROWS, "-superseded", record.num_rows - len(found.touched))
+        self.ledger.add(ROWS, "-unchanged", int(np.count_nonzero(kinds == NONE)))
         output = self._output(slots, kinds, old, known, latest)
         written = (kinds == INSERTED) | (kinds == UPDATED)
         self._table.remove(slots[gone])

@@ -17,6 +17,7 @@ from operators.aggregates import Spec, count
 from operators.changes import change_schema, changed_rows
 from operators.groups import TABLE, Groups
 from operators.index import Slots
+from operators.ledger import HELD_ROWS, PENDING, RESULTS, ROWS, Accounted, Entry, held_sum
 from operators.members import Members
 from operators.memory import Memory
 from operators.retract import SIGN, signed_schema
@@ -24,21 +25,23 @@ from seep.model.arrow import ArrowBatch, ArrowState
 from seep.model.epoch import Moment
 from seep.model.schema import physical
 
-ROWS = "__members"
+ROWS_LEFT = "__members"
 """The aggregate that says whether a group has any row left."""
 MEMBERS = "members"
 _EXACT = (Count, ExactTotal, ExactMean, DecimalTotal, DecimalMean)
 
 
-class TableAggregate:
+class TableAggregate(Accounted):
     """Signed rows in (`operators.retract`), the changes of the Table of aggregates out."""
+
+    carried: Mapping[str, str] = {"out": RESULTS}
 
     def __init__(
         self, keys: Sequence[str], primary: Sequence[str], rows: pa.Schema, aggregates: Mapping[str, Spec]
     ) -> None:
         """``primary``: the key of the Table whose rows come in; ``rows``: their columns, without the sign."""
-        self._groups = Groups(keys, rows, {**aggregates, ROWS: count()}, timed=False)
-        self._scratch = Memory(rows, {**aggregates, ROWS: count()})
+        self._groups = Groups(keys, rows, {**aggregates, ROWS_LEFT: count()}, timed=False)
+        self._scratch = Memory(rows, {**aggregates, ROWS_LEFT: count()})
         exact = all(type(accumulator) in _EXACT for accumulator in self._groups.accumulators.values())
         self._members = None if exact else Members(keys, primary, rows, self._groups.index)
         self._signed = signed_schema(physical(rows))
@@ -64,15 +67,19 @@ class TableAggregate:
         was, before = ~np.isin(slots, found.fresh), self._groups.results(slots)[:-1]
         added = record.column(SIGN).to_numpy() > 0
         plus, minus = (record.filter(pa.array(mask)) for mask in (added, ~added))
+        self.ledger.move(ROWS, "added", HELD_ROWS, plus.num_rows)
+        for account in (ROWS, HELD_ROWS):
+            self.ledger.add(account, "-taken back", minus.num_rows)
         if self._members is None:
             self._groups.memory.fold(found.slots[added], plus)
             self._take_back(found.slots[~added], minus)
         else:
             self._members.exchange(plus, found.slots[added], minus)
             self._fold_anew(self._members, slots)
-        left = self._groups.accumulators[ROWS].columns["seen"][slots] > 0
+        left = self._groups.accumulators[ROWS_LEFT].columns["seen"][slots] > 0
         shown = changed_rows(was, before, left, self._groups.results(slots)[:-1])
         chosen = slots[shown.rows]
+        self.ledger.add(RESULTS, "+results", len(chosen))
         columns, buckets = [*index.keys(chosen), *shown.columns], index.buckets[chosen]
         index.remove(slots[~left])
         if len(chosen) == 0:
@@ -116,6 +123,9 @@ class TableAggregate:
             self._groups.load(state.tables[TABLE])
         if self._members is not None and MEMBERS in state.tables:
             self._members.load(state.tables[MEMBERS])
+
+    def holds(self, state: ArrowState) -> Mapping[Entry, int]:
+        return {(HELD_ROWS, PENDING): held_sum(state, TABLE, f"{ROWS_LEFT}.seen")}
 
     def statistics(self) -> dict[str, int]:
         members = 0 if self._members is None else self._members.size_bytes

@@ -17,6 +17,7 @@ import pyarrow as pa
 from operators.changes import change_schema, changed_rows
 from operators.index import KeyIndex, Slots, split_deleted, state_table
 from operators.kept_rows import KeptRows, columns_of, loaded_rows, saved_columns
+from operators.ledger import RESULTS, ROWS, Accounted
 from operators.pairing import pair, without_nulls
 from operators.table_lookup import deletions
 from seep.errors import Misuse
@@ -33,8 +34,10 @@ class _Results(NamedTuple):
     columns: list[pa.Array]
 
 
-class TableJoin:
+class TableJoin(Accounted):
     """Port 0: the left Table's changes; port 1: the right's."""
+
+    carried: Mapping[str, str] = {"out": RESULTS}
 
     def __init__(
         self, keys: tuple[Sequence[str], Sequence[str]], inputs: tuple[pa.Schema, pa.Schema], how: str = "inner"
@@ -74,10 +77,12 @@ class TableJoin:
         for record, rows, kept in zip(records, found, self._kept, strict=True):
             if record:
                 gone = deletions(record)
+                self.ledger.add(ROWS, "-applied", len(rows))
                 kept.drop(rows[gone])
                 kept.put(rows[~gone], record.filter(pa.array(~gone)).select(kept.schema.names))
         after = self._results(slots)
         shown = changed_rows(*before, *after)
+        self.ledger.add(RESULTS, "+results", len(shown.rows))
         buckets = self._index.buckets[slots[shown.rows]]
         self._index.remove(slots[~(self._kept[0].has(slots) | self._kept[1].has(slots))])
         if len(shown.rows) == 0:

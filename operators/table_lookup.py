@@ -18,14 +18,17 @@ from operators.changes import change_schema
 from operators.kept_rows import columns_of
 from operators.kernels.folds import last_rows
 from operators.keyed_rows import HoldsRows, KeyedRows
+from operators.ledger import ROWS
 from operators.pairing import pair, without_nulls
 from seep.errors import Misuse
-from seep.model.arrow import CHANGE, DELETE, ArrowBatch
+from seep.model.arrow import CHANGE, DELETE, REPLICATED, ArrowBatch
 from seep.model.epoch import Moment
 
 
 class TableLookup(HoldsRows):
     """Port 0: the Table's changes; every other port: the stream's rows."""
+
+    carried: Mapping[str, str] = {"out": ROWS}
 
     def __init__(
         self,
@@ -70,6 +73,8 @@ class TableLookup(HoldsRows):
 
     def _apply(self, changes: pa.RecordBatch) -> None:
         found = self._table.find(changes)
+        if not self._saved_as.startswith(REPLICATED):
+            self.ledger.add(ROWS, "-applied", len(found.slots))
         if not self._changes:
             last = np.empty(self._table.index.capacity, np.int64)
             last_rows(found.slots, last)
@@ -85,6 +90,7 @@ class TableLookup(HoldsRows):
         slots = np.where(without_nulls(keys, batch.rows), self._table.index.look(keys, batch.rows), -1)
         if self._inner:
             found = np.flatnonzero(slots >= 0)
+            self.ledger.add(ROWS, "-unmatched", int(np.count_nonzero(slots < 0)))
             if len(found) < batch.rows:
                 batch, slots = batch.chosen(found), slots[found]
         if batch.rows == 0:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from operators.changes import DELETED, INSERTED, NONE, UPDATED, change_column, change_schema, differ
 from operators.index import KeyIndex, Slots
+from operators.ledger import RESULTS, ROWS, Accounted
 from operators.ranking import RANK, WORST, Numbers, Ranking
 from operators.room import grown
 from operators.row_store import RowStore, spread
@@ -28,8 +29,10 @@ PLACE = "place"
 """Where rows share ranks, this column numbers them from 1: key and place are the Table's key."""
 
 
-class Top:
+class Top(Accounted):
     """``ties="number"``: ``n`` rows at most, with ranks 1, 2, 3. ``"rank"``: equals share a rank (1, 1, 3)."""
+
+    carried: Mapping[str, str] = {"out": RESULTS}
 
     def __init__(
         self,
@@ -72,7 +75,10 @@ class Top:
         record = ArrowBatch.concat(batches).record
         found = self._index.find([record.column(name) for name in self._keys], record.num_rows, changed=False)
         self._prepare(found.fresh)
-        hopeful = np.flatnonzero(self._ranking.coarse(record) <= self._limits[found.slots])
+        worse = self._ranking.coarse(record) > self._limits[found.slots]
+        hopeful = np.flatnonzero(~worse)
+        self.ledger.add(ROWS, "-worse", int(np.count_nonzero(worse)))
+        self.ledger.add(ROWS, "-ranked", len(hopeful))
         if len(hopeful) == 0:
             return {}
         record = record.select(self._columns).take(pa.array(hopeful))
@@ -102,6 +108,7 @@ class Top:
         before, after = old.take(pa.array(old_rows[both])), new.take(pa.array(new_rows[both]))
         kinds[both[differ(before.columns, after.columns, len(both))]] = UPDATED
         changed = np.flatnonzero(kinds != NONE)
+        self.ledger.add(RESULTS, "+results", len(changed))
         if len(changed) == 0:
             return {}
         touched = np.unique(group[changed])

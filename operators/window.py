@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from operators.aggregates import Spec
-from operators.combine import Combine, is_folded
+from operators.combine import Combine
 from operators.emission import Revision
 from operators.index import Slots
+from operators.ledger import RESULTS
 from operators.shape import AFTER_ALL
 from operators.windowing import Window
 from seep.errors import Misuse
@@ -45,6 +46,8 @@ class TumblingWindow(Window):
             raise Misuse("window: the stream has no event time; give its source time=, or use by='arrival'")
         time = None if by_arrival else time_column
         super().__init__(keys, schema, time, names, aggregates, emit, period_us, name, combined)
+        if self._pacer is None:
+            self.carried = {**self.carried, "out": RESULTS}
         self._size = size_us
         self._offset = offset_us % size_us
         self._earliest_end = AFTER_ALL
@@ -55,22 +58,21 @@ class TumblingWindow(Window):
         self._fold(moment, batch, starts, outputs)
 
     def _fold(self, moment: Moment, batch: ArrowBatch, starts: Any, outputs: dict[str, ArrowBatch]) -> None:
-        record, memory = batch.record, self._groups.memory
-        absorb = memory.merge if is_folded(batch) else memory.fold
+        record = batch.record
         found = self._groups.find(record, starts)
         if len(found.fresh):
             earliest = int(self._groups.index.times[found.fresh].min())
             self._earliest_end = min(self._earliest_end, earliest + self._size)
         if not self._updates:
-            absorb(found.slots, record)
+            self._groups.absorb(found.slots, record)
         elif self._pacer is None:
-            slots, results, kinds = self._groups.changes(found, absorb, record)
+            slots, results, kinds = self._groups.changes(found, record)
             if len(slots):
                 outputs["out"] = self._rows(slots, [*results, kinds])
         elif len(found.touched):
             slots = self._groups.index.ordered(found.touched)
             before = self._results(slots)
-            absorb(found.slots, record)
+            self._groups.absorb(found.slots, record)
             shown, buckets = ~np.isin(slots, found.fresh), self._groups.index.buckets[slots]
             after, every = self._results(slots), np.ones(len(slots), np.bool_)
             self._say(moment, Revision(buckets, self._places(slots), before, after, shown, every), outputs)
@@ -86,7 +88,8 @@ class TumblingWindow(Window):
         if len(due) and not self._updates:
             ordered = index.ordered(due)
             closed = self._rows(ordered, self._results(ordered))
-        self._groups.remove(due)
+            self.ledger.add(RESULTS, "+results", len(due))
+        self._groups.close(due)
         self._earliest_end = int(ends[index.live].min()) if len(index) else AFTER_ALL
         return closed
 

@@ -13,6 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 from operators.index import KeyIndex
+from operators.ledger import RESULTS, ROWS, Accounted
 from operators.ranking import RANK, Ranking, sort_codes
 from seep.model.arrow import ArrowBatch, ArrowState
 from seep.model.epoch import Moment
@@ -20,8 +21,10 @@ from seep.model.keyspace import check_keys
 from seep.model.schema import physical
 
 
-class WindowTop:
+class WindowTop(Accounted):
     """``windows``: the columns that tell windows apart, the one they are ordered by first."""
+
+    carried: Mapping[str, str] = {"out": RESULTS}
 
     def __init__(
         self,
@@ -61,6 +64,8 @@ class WindowTop:
         windows = [code for name in self._windows for code in sort_codes(record.column(name), descending=False)]
         # Keys in their order are in the order of their buckets, too; the window stands between the two.
         best = self._ranking.best(record, [buckets.astype(np.int64), windows[0], places, *windows[1:]])
+        self.ledger.add(ROWS, "-ranked", len(found.slots))
+        self.ledger.add(RESULTS, "+results", len(best.ranks))
         rows = record.take(pa.array(best.rows))
         ranked = pa.RecordBatch.from_arrays([*rows.columns, pa.array(best.ranks)], schema=self.schema)
         return {"out": ArrowBatch(ranked, buckets[best.rows])}

@@ -21,6 +21,7 @@ from operators.emission import HELD, Pacer, Revision
 from operators.groups import TABLE, Groups
 from operators.index import Slots
 from operators.kernels.windows import BROKEN, LATE, START, window_starts
+from operators.ledger import RESULTS, ROWS, Accounted, Entry
 from operators.memory import Memory, is_row_count
 from operators.shape import AFTER_ALL, BEFORE_ALL, Shape
 from operators.step import DEAD_LETTERS, Failure, Site, dead_letters
@@ -37,7 +38,7 @@ _LIMIT_US = FOREVER
 """Event times at or beyond this (either side of 1970) are no times."""
 
 
-class Window(ABC):
+class Window(Accounted, ABC):
     """What the kinds of windows share: times, late rows, dead letters, how results become a Stream or a Table."""
 
     def __init__(
@@ -57,12 +58,14 @@ class Window(ABC):
         the kind needs itself."""
         if emit not in ("update", "close"):
             raise Misuse(f"emit={emit!r}; choose 'close', 'update' or every('1s')")
-        self._groups = Groups(keys, schema, {**aggregates, **(hidden or {})}, timed=True, time_column=time_column)
+        chosen = {**aggregates, **(hidden or {})}
+        self._groups = Groups(keys, schema, chosen, timed=True, time_column=time_column, ledger=self.ledger)
         self._aggregates = dict(aggregates)
         self._counts_rows = any(is_row_count(spec) for spec in aggregates.values())
         self._forms = Forms(combined)
         self._time = time_column
         self._updates = emit == "update"
+        self.carried = {"late": ROWS, "errors": ROWS, **({} if self._updates else {"out": RESULTS})}
         self._tally = Tally()
         self._name = name
         self._loaded = False
@@ -123,6 +126,7 @@ class Window(ABC):
         late, broken = times == LATE, times == BROKEN
         if late.any() and is_folded(batch):
             self._tally.add("late", batch.buckets[late], weights_of(batch)[late])
+            self.ledger.add(ROWS, "-late", int(weights_of(batch)[late].sum()))
         elif late.any():
             outputs["late"] = batch.chosen(late).by_bucket()
             self._tally.add("late", outputs["late"].buckets)
@@ -175,6 +179,7 @@ class Window(ABC):
     def _leave_out(self, batch: ArrowBatch, between: Any) -> None:
         weights = weights_of(batch) if is_folded(batch) else np.ones(batch.rows, np.int64)
         self._tally.add("filtered", batch.buckets[between], weights[between])
+        self.ledger.add(ROWS, "-filtered", int(weights[between].sum()))
 
     # --- state ---------------------------------------------------------------------------------------------------
 
@@ -219,6 +224,9 @@ class Window(ABC):
             self._tally.load(state.tables[COUNTERS])
         if HELD in state.tables and self._pacer is not None:
             self._pacer.load(state.tables[HELD])
+
+    def holds(self, state: ArrowState) -> Mapping[Entry, int]:
+        return self._groups.holds(state)
 
     def statistics(self) -> dict[str, int]:
         size = self._groups.size_bytes + (0 if self._pacer is None else self._pacer.size_bytes)

@@ -14,7 +14,7 @@ from seep.control.requests import FixEpoch
 from seep.flow.check import prepared, runnable
 from seep.protocol.messages import Message
 from seep.running.audit import audit_of
-from seep.running.savepoint import Savepoint, source_positions, whole
+from seep.running.savepoint import Savepoint, at_hand, source_positions, whole
 from seep.sim.world import World
 from seep.state.checkpoint import Checkpoint
 
@@ -37,8 +37,15 @@ class Fixed:
         return audit_of(world.graph, journal, world.store, self.epoch, self.checkpoints, self.positions)
 
 
-def fix(flow: seep.Flow, epochs: int, workers: int = 1, carry: Callable[[Message], Message] | None = None) -> Fixed:
-    """Run it for so many epochs. ``carry``: what becomes of a message between two workers."""
+def fix(
+    flow: seep.Flow,
+    epochs: int,
+    workers: int = 1,
+    carry: Callable[[Message], Message] | None = None,
+    midway: Callable[[World], None] | None = None,
+) -> Fixed:
+    """Run it for so many epochs. ``carry``: what becomes of a message between two workers; ``midway``: what happens
+    when half of them are over."""
     graph = prepared(runnable(flow))
     settings = with_fields(flow.settings, spare_workers=0)
     world = World(graph, settings, Random(0), workers, jitter_ms=0.0, carry=carry)
@@ -60,7 +67,13 @@ def fix(flow: seep.Flow, epochs: int, workers: int = 1, carry: Callable[[Message
         at = next(r.at for r in controller.journal.replaces if not r.operator)
         return all(s.epoch >= at for p, s in controller.statuses.items() if kinds[p.operator] == "sink")
 
-    assert world.run_until(lambda: len(controller.statuses) >= len(graph.nodes) and slowest() >= epochs, LIMIT_MS)
+    def reached(epoch: int) -> bool:
+        return len(controller.statuses) >= len(graph.nodes) and slowest() >= epoch
+
+    if midway is not None:
+        assert world.run_until(lambda: reached(epochs // 2), LIMIT_MS)
+        midway(world)
+    assert world.run_until(lambda: reached(epochs), LIMIT_MS)
     world.request(FixEpoch())
     assert world.run_until(fixed, LIMIT_MS)
     assert world.run_until(committed, LIMIT_MS)
@@ -75,4 +88,5 @@ def save(flow: seep.Flow, path: Path, epochs: int, key: bytes = b"k" * 32) -> Sa
     """Run it for so many epochs, and save what it is then."""
     found = fix(flow, epochs)
     highest, graph = found.epoch + HEADROOM_EPOCHS, found.world.graph
-    return Savepoint.write(path, key, flow.name, found.epoch, highest, found.checkpoints, found.positions, graph)
+    reads = at_hand(found.checkpoints)
+    return Savepoint.write(path, key, flow.name, found.epoch, highest, reads, found.positions, graph)

@@ -171,11 +171,14 @@ def _facts(answer: dict[str, Any]) -> list[str]:
 
 
 def _audited_lines(answer: dict[str, Any]) -> list[str]:
+    from seep.flow.accounts import in_words
+
     lines = [f"{answer['flow']}: the books {'' if answer['balanced'] else 'do not '}balance at epoch {answer['epoch']}"]
     lines += [f"  {problem}" for problem in answer["problems"]]
     lines += [f"  source {name}: {rows} read" for name, rows in answer["read"].items()]
     lines += [f"  {edge['edge']}: {edge['sent']} sent, {_taken(edge['taken'])}" for edge in answer["edges"]]
     lines += [f"  sink {name}: {sink['committed']} committed" for name, sink in answer["sinks"].items()]
+    lines += [f"  {name}: {in_words(node)}" for name, node in answer["nodes"].items() if node["in"]]
     for name, counters in answer["elsewhere"].items():
         lines.append(f"  {name}: " + ", ".join(f"{number} {counter}" for counter, number in counters.items()))
     return lines

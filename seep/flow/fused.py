@@ -19,6 +19,8 @@ import pyarrow as pa
 from operators.books import TABLE, Books
 from operators.combine import Combine, Combiner, worth_folding
 from operators.index import KeyIndex
+from operators.ledger import ROWS, SENT, STATE, STEP, Accounts, Entries, Entry, Ledger, balances, total
+from operators.ledger import TABLE as ACCOUNT_TABLE
 from operators.rehearsal import Rehearsal
 from operators.retract import SIGN
 from operators.search import warm_search
@@ -45,7 +47,11 @@ OUT = "out:"
 """... and of those put on an edge: state like the others, so that the audit is exact across splits and replays."""
 IN_DIGEST, OUT_DIGEST = "in#", "out#"
 """And what these rows were: the sums of their digests."""
-OWN = frozenset({TAILS, BOOKS})
+OFF = "off:"
+"""And of an account that did not balance in an epoch: by how many rows."""
+ACCOUNTS = ACCOUNT_TABLE
+"""The state table of what became of the rows in the node."""
+OWN = frozenset({TAILS, BOOKS, ACCOUNTS})
 """The state tables that are kept for the audit, beside those of the operator."""
 
 
@@ -76,6 +82,8 @@ class Tail:
     after: Mapping[str, tuple[Tail | Route, ...]]
 
 
+_UNREAD = {"errors": "-errors", "late": "-late", "late_left": "-late", "late_right": "-late"}
+"""What becomes of rows that no stream of the flow takes."""
 Tails = Mapping[str, tuple[Tail | Route, ...]]
 """What follows each output of a node."""
 
@@ -106,19 +114,30 @@ class Runner:
         for name, batch in outputs.items():
             if batch.rows == 0:
                 continue
-            if name == "errors" and name not in after:
+            followers = after.get(name, ())
+            if name == "errors" and not followers:
                 letters = batch.record.to_pylist()
                 self.unclaimed.extend(letters)
                 self.refused.update(letter["operator"] for letter in letters)
-            for number, follower in enumerate(after.get(name, ())):
+            if not followers:
+                site.ledger.add(SENT, _UNREAD.get(name, "-unread"), batch.rows)
+            site.ledger.add(SENT, "+copied", batch.rows * (len(followers) - 1) if followers else 0)
+            for number, follower in enumerate(followers):
                 if isinstance(follower, Route):
                     site.tally.add(OUT + follower.edge, batch.buckets)
                     sent = edges[follower.edge] = self._turn(follower, batch, site.epoch)
+                    site.ledger.add(SENT, "-out", sent.weight)
                     site.tally.add_digest(OUT_DIGEST + follower.edge, int(batch.buckets[0]), sent.digest())
                 else:
-                    site.operator = follower.name
-                    site.step = f"{path}{name}.{number}/"
-                    self._follow(follower.after, follower.step.run(batch, site), site, edges, site.step)
+                    step = f"{path}{name}.{number}/"
+                    self._follow(follower.after, self._step(follower, batch, site, step), site, edges, step)
+
+    def _step(self, tail: Tail, batch: ArrowBatch, site: Site, step: str) -> dict[str, ArrowBatch]:
+        site.operator, site.account, site.step = tail.name, STEP + tail.name, step
+        site.ledger.move(SENT, "steps", site.account, batch.rows)
+        outputs = tail.step.run(batch, site)
+        site.ledger.move(site.account, "passed", SENT, sum(output.rows for output in outputs.values()))
+        return outputs
 
     def _turn(self, route: Route, batch: ArrowBatch, epoch: int | None) -> ArrowBatch:
         if route.combine is None:
@@ -157,37 +176,62 @@ class FusedLogic:
         self.care: Care = CAREFREE
         self._tally = Tally()
         self._books = Books()
+        self._accounts = Accounts()
 
     def take(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> dict[str, ArrowBatch]:
+        ledger = Ledger()
+        self._accounts.settle(batch.buckets for port, batch in inputs if port not in self.replicated)
         for port, batch in inputs:
             if port not in self.replicated and batch.rows:
+                ledger.add(ROWS, "+in", batch.weight)
                 self._tally.add(f"{IN}{port}", batch.buckets, batch.weights)
                 self._tally.add_digest(f"{IN_DIGEST}{port}", int(batch.buckets[0]), batch.digest())
                 self._books.note(f"{IN}{port}", moment.epoch, batch)
         if hasattr(self.head, "care"):
             self.head.care = self.care
-        site = Site(self.runner.name, moment.epoch, self._tally, care=self.care)
+        site = Site(self.runner.name, moment.epoch, self._tally, ledger=ledger, care=self.care)
         letters: list[ArrowBatch] = []
         if self.care.needed and self._rehearsal is not None:
             inputs, letters = self._rehearsal.sifted(inputs, site)
         outputs = self.head.take(moment, inputs)
+        self._accounts.settle(batch.buckets for batch in outputs.values())
+        for role, batch in outputs.items():
+            account = self.head.carried.get(role)
+            if account is None:
+                ledger.add(SENT, "+made", batch.rows)
+            else:
+                ledger.move(account, "passed", SENT, batch.rows)
         errors = outputs.get("errors")
         if errors is not None and errors.record.schema != DEAD_LETTERS:
             # A window hands back rows without a usable time as they came.
             reasons = [Failure(at, "event time is null or out of range") for at in range(errors.rows)]
             outputs = {**outputs, "errors": dead_letters(errors, reasons, site)}
         if letters:
+            ledger.move(ROWS, "passed", SENT, sum(batch.rows for batch in letters))
             known = [outputs["errors"]] if "errors" in outputs else []
             outputs = {**outputs, "errors": ArrowBatch.concat([*known, *letters]).by_bucket()}
         edges = self.runner.run(outputs, site)
         for edge, batch in edges.items():
             if batch.rows:
                 self._books.note(OUT + edge, moment.epoch, batch)
+        self._enter(total([ledger.take(), self.head.ledger.take()]), moment.epoch)
         self._books.forget(moment.epoch)
         return edges
 
+    def _enter(self, entries: Entries, epoch: int) -> None:
+        """The epoch's entries; what does not balance is remembered with it. What the state holds is looked at when it
+        is audited."""
+        self._accounts.add(entries)
+        for account, rows in balances(entries).items():
+            if rows and not account.startswith(STATE):
+                self._books.note_off(OFF + account, epoch, self._accounts.home, rows)
+
     def snapshot(self, full: bool) -> ArrowState:
-        own = {TAILS: self._tally.snapshot(full), BOOKS: self._books.snapshot(full)}
+        own = {
+            TAILS: self._tally.snapshot(full),
+            BOOKS: self._books.snapshot(full),
+            ACCOUNTS: self._accounts.snapshot(full),
+        }
         return ArrowState({**self.head.snapshot(full).tables, **own})
 
     def mostly_changed(self) -> bool:
@@ -195,12 +239,18 @@ class FusedLogic:
         return found
 
     def load(self, state: ArrowState) -> None:
-        tables = dict(state.tables)
+        self._accounts.load(state)
+        tables = {name: table for name, table in state.tables.items() if name != ACCOUNTS}
         for name, own in ((TAILS, self._tally), (BOOKS, self._books)):
             saved = tables.pop(name, None)
             if saved is not None:
                 own.load(saved)
         self.head.load(ArrowState(tables))
+
+    def holds(self, state: ArrowState) -> Mapping[Entry, int]:
+        """What is pending in a saved state of this operator."""
+        found: Mapping[Entry, int] = self.head.holds(state)
+        return found
 
     def content(self) -> pa.RecordBatch:
         """What the operator remembers, for those who look: key columns by name, then values."""

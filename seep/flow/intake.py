@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from operators.ledger import ROWS, SENT, named
 from operators.step import DEAD_LETTERS, Site
 from operators.tally import Tally
 from seep.connectors.contract import Rows, Source
@@ -80,9 +81,12 @@ class SourceIntake:
         if found.refused:
             outputs["errors"] = self._refused(found, split, origin)
             site.tally.add("errors", outputs["errors"].buckets)
-        edges: dict[str, Any] = dict(self.runner.run(outputs, site))
         rows = found.record.num_rows + len(found.refused)
-        return Reading(edges, found.position, rows, site.event_time, found.ended, site.tally.totals())
+        site.ledger.add(ROWS, "+read", rows)
+        site.ledger.move(ROWS, "passed", SENT, sum(output.rows for output in outputs.values()))
+        edges: dict[str, Any] = dict(self.runner.run(outputs, site))
+        counted = {**site.tally.totals(), **named(site.ledger.take())}
+        return Reading(edges, found.position, rows, site.event_time, found.ended, counted)
 
     def _fitted(self, record: pa.RecordBatch) -> pa.RecordBatch:
         """A batch whose columns stand otherwise than the source said: in its order and types, if no value is lost."""

@@ -1,4 +1,5 @@
-"""The books of a flow at one epoch: every row that was put on an edge was taken from it, once, and as it was.
+"""The books of a flow at one epoch: every row that was put on an edge was taken from it, once, and as it was; and every
+row that came into a node is accounted for in it (`seep.flow.accounts`).
 
 Counters and sums of digests are state: they lie by bucket in the operators' checkpoints, by split in the sources' epoch
 logs, and in the sinks' committed logs. So splits, merges, kills and replays do not blur them. They say that something
@@ -12,7 +13,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from seep.flow.fused import BOOKS, IN, IN_DIGEST, OUT, OUT_DIGEST, TAILS
+from seep.flow.accounts import Entries, account_of, cut_wrong, of_sink, of_splits, of_state, problems_of, together
+from seep.flow.fused import BOOKS, IN, IN_DIGEST, OFF, OUT, OUT_DIGEST, TAILS
+from seep.flow.outlet import decode
 from seep.model.arrow import ArrowState
 from seep.model.batch import DIGESTS
 from seep.model.ids import PartitionId
@@ -35,23 +38,37 @@ class Books:
 
     counters: Counters = field(default_factory=dict)
     history: History = field(default_factory=dict)
+    entries: Entries = field(default_factory=dict)
+    """Of all its accounts."""
+    problems: list[str] = field(default_factory=list)
 
     def note(self, counter: str, epoch: int, count: Count) -> None:
         by_epoch = self.history.setdefault(counter, {})
         by_epoch[epoch] = sum_of(by_epoch.get(epoch, (0, 0)), count)
+
+    def reckon(self, name: str, epoch: int) -> list[str]:
+        """What does not add up inside the node."""
+        offs = {
+            counter.removeprefix(OFF): {at: rows for at, (rows, _) in by_epoch.items()}
+            for counter, by_epoch in self.history.items()
+            if counter.startswith(OFF)
+        }
+        since = min((at for by_epoch in self.history.values() for at in by_epoch), default=None)
+        return [*self.problems, *problems_of(name, self.entries, offs, since, epoch)]
 
 
 def audit_of(
     graph: Graph, journal: Journal, store: Any, epoch: int, checkpoints: Iterable[Checkpoint], sources: Any
 ) -> dict[str, Any]:
     """For each edge what was sent and taken up to the epoch; for each node where its rows went. ``balanced``: all, and
-    if not, ``problems`` names edges and epochs."""
+    if not, ``problems`` names nodes, edges and epochs."""
     books = {name: Books() for name in graph.nodes}
     for name, found in sources.items():
         _of_source(books[name], graph, journal, store, name, found, epoch)
     for checkpoint in checkpoints:
         if isinstance(checkpoint.state, ArrowState):
-            _of_operator(books[checkpoint.partition.operator], checkpoint.state)
+            name = checkpoint.partition.operator
+            _of_operator(books[name], checkpoint.state, graph.nodes[name].make())
     nodes = {name: one.counters for name, one in books.items()}
     edges, problems = [], []
     for edge in graph.edges:
@@ -63,6 +80,9 @@ def audit_of(
         if node.kind == "sink":
             sinks[node.name], problem = _sink(graph, books, journal, store, node.name, epoch)
             problems += problem
+    for name, one in books.items():
+        # What a sink was sent and has not committed is a problem of its edges, above.
+        problems += one.problems if name in sinks else one.reckon(name, epoch)
     elsewhere = {
         name: {counter: number for counter, number in counters.items() if counter in ELSEWHERE and number}
         for name, counters in nodes.items()
@@ -74,6 +94,7 @@ def audit_of(
         "read": {name: nodes[name].get("read", 0) for name in sources},
         "edges": edges,
         "sinks": sinks,
+        "nodes": {name: account_of(one.entries) for name, one in books.items()},
         "elsewhere": {name: counters for name, counters in elsewhere.items() if counters},
     }
 
@@ -86,16 +107,25 @@ def _of_source(
 ) -> None:
     for known in found["splits"].values():
         add(books.counters, known[5])
+    books.entries = of_splits(found["splits"])
     for entry in journal.of(name):
         reply = store.perform(ReadLog(0, entry.partition))
-        for epoch, record in reply.value if reply and reply.value else ():
+        records = reply.value if reply and reply.value else ()
+        for (_, before), (epoch, record) in pairwise(records):
+            if epoch <= upto:
+                offs, wrong = cut_wrong(before, record)
+                books.problems += [f"node {name}, its epoch log: epoch {epoch}: {wrong}"] if wrong else []
+                for account, rows in offs.items():
+                    books.note(OFF + account, epoch, (rows, 0))
+        for epoch, record in records:
             for edge, (digest, rows, _) in record["edges"].items():
                 if entry.first <= epoch <= min(upto, entry.last):
                     books.note(OUT + edge, epoch, (rows, digest))
 
 
-def _of_operator(books: Books, state: ArrowState) -> None:
+def _of_operator(books: Books, state: ArrowState, logic: Any) -> None:
     add(books.counters, counted_in(state))
+    books.entries = together([books.entries, of_state(logic, state)])
     if BOOKS in state.tables:
         for row in state.tables[BOOKS].to_pylist():
             books.note(row["name"], row["epoch"], (row["rows"], row["digest"]))
@@ -121,17 +151,25 @@ def sent_to(graph: Graph, nodes: Mapping[str, Counters], sink: str) -> Count:
     return found
 
 
-def _committed(store: Any, journal: Journal, sink: str, upto: int) -> tuple[Count, dict[int, Count]]:
-    """By all partitions of a sink: up to the epoch, and in each of those that their logs still hold."""
-    total: Count = (0, 0)
+def _committed(store: Any, journal: Journal, books: Books, sink: str, upto: int) -> tuple[Count, dict[int, Count]]:
+    """By all partitions of a sink: up to the epoch, and in each of those that their logs still hold. A record must hold
+    what was counted with it."""
+    everything: Count = (0, 0)
     history: dict[int, Count] = {}
     for number in range(journal.next_number[sink]):
         reply = store.perform(ReadLog(0, PartitionId(sink, number)))
-        counts = [(at, tuple(count)) for at, (count, _) in (reply.value if reply and reply.value else ()) if at <= upto]
-        for (_, before), (at, (rows, digest)) in pairwise(counts):
-            history[at] = sum_of(history.get(at, (0, 0)), (rows - before[0], (digest - before[1]) % DIGESTS))
-        total = sum_of(total, counts[-1][1]) if counts else total
-    return total, history
+        kept = [
+            (at, tuple(count), record) for at, (count, record) in (reply.value or () if reply else ()) if at <= upto
+        ]
+        for (_, before, _), (at, (rows, digest), record) in pairwise(kept):
+            taken, written = rows - before[0], 0 if record is None else decode(record).num_rows
+            history[at] = sum_of(history.get(at, (0, 0)), (taken, (digest - before[1]) % DIGESTS))
+            if taken != written:
+                books.problems.append(
+                    f"node {sink}, its committed log: epoch {at}: {taken} rows taken, {written} in the record"
+                )
+        everything = sum_of(everything, kept[-1][1]) if kept else everything
+    return everything, history
 
 
 # --- comparing ---------------------------------------------------------------------------------------------------
@@ -155,8 +193,9 @@ def _sink(
     graph: Graph, books: Mapping[str, Books], journal: Journal, store: Any, name: str, epoch: int
 ) -> tuple[dict[str, Any], list[str]]:
     sent = sent_to(graph, {node: one.counters for node, one in books.items()}, name)
-    committed, kept = _committed(store, journal, name, epoch)
+    committed, kept = _committed(store, journal, books[name], name, epoch)
     found = {"sent": sent[0], "committed": committed[0]}
+    books[name].entries = of_sink(sent[0], committed[0])
     if sent == committed:
         return found, []
     history: dict[int, Count] = {}

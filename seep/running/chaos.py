@@ -259,6 +259,7 @@ class Chaos:
             self._compare(edge["sent"], edge["taken"])
         for sink in books["sinks"].values():
             self._compare(sink["sent"], sink["committed"])
+        self.verdict.problems += [problem for problem in books["problems"] if problem.startswith("node ")]
         return int(books["epoch"])
 
     def _hear(self, witness: Witness, upto: int) -> None:

@@ -6,6 +6,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -206,8 +207,12 @@ class Job:
 
     def _saved(self, fixed: Replace) -> Iterator[Checkpoint]:
         """One after the other: all of them may be large."""
-        store, view = self.directory.store(), self.host.view
-        return (whole(store, p, view.statuses[p].fixed_version) for p in fixed.old)
+        return (read() for read in self._saves(fixed))
+
+    def _saves(self, fixed: Replace) -> list[Callable[[], Checkpoint]]:
+        """What reads each of them."""
+        store, statuses = self.directory.store(), self.host.view.statuses
+        return [partial(whole, store, p, statuses[p].fixed_version) for p in fixed.old]
 
     def _positions(self, fixed: Replace) -> dict[str, Any]:
         names = [n.name for n in self.host.machine.graph.nodes.values() if n.kind == "source"]
@@ -294,7 +299,7 @@ class Job:
         began = time.monotonic()
         with self._fixing.fixed() as fixed:
             highest = max(s.epoch for s in self.host.view.statuses.values()) + HEADROOM_EPOCHS
-            saved, positions, graph = self._saved(fixed), self._positions(fixed), self.host.machine.graph
+            saved, positions, graph = self._saves(fixed), self._positions(fixed), self.host.machine.graph
             Savepoint.write(path, self.directory.key, self.name, fixed.at, highest, saved, positions, graph)
         if is_address:
             sent(path, name)

@@ -7,6 +7,7 @@ partition that finds nothing must never be taken for one that had nothing.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,8 @@ import pyarrow as pa
 
 from seep.control.planner import first_journal
 from seep.errors import DataLoss
-from seep.flow.fused import BOOKS, TAILS
+from seep.flow.accounts import opened
+from seep.flow.fused import ACCOUNTS, BOOKS, TAILS
 from seep.model.arrow import BUCKET, KEY, REPLICATED, ArrowState, joined
 from seep.model.epoch import Progress
 from seep.model.ids import BEGINNING, EVERYTHING, Generation, KeyRange, PartitionId
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from seep.running.savepoint import Savepoint
 
 FIRST = Generation(0, 0)
+THREADS = 2
+"""Partitions that are copied at once: bytes are checked, moved and written without holding up other threads."""
 
 
 @dataclass
@@ -66,20 +70,25 @@ class Placing:
             watermark, now_ms = min(c.watermark for c in found), max(c.now_ms for c in found)
             saved = {c.key_range: c.state for c in found if isinstance(c.state, ArrowState)}
             states = {r: self._with_books(node.name, fitting.fit(state, now_ms)) for r, state in saved.items()}
+            if fitting.saved != fitting.now or any(ACCOUNTS not in state.tables for state in states.values()):
+                states = {key_range: opened(node.make(), state) for key_range, state in states.items()}
             for state in states.values():
                 add(self._counters[node.name], counted_in(state))
         self._watermarks[node.name] = watermark
         if any(entry.key_range not in states for entry in entries):
             whole = united(list(states.values()))
             states = {entry.key_range: whole.part(entry.key_range) for entry in entries}
-        for entry in entries:
-            # Its buffers begin empty, at the savepoint: nothing before it can be asked for.
-            start = Progress(after, now_ms, watermark)
-            trimmed = {edge.name: start for edge in self.graph.outputs(node.name)}
+        # Its buffers begin empty, at the savepoint: nothing before it can be asked for.
+        trimmed = dict.fromkeys((e.name for e in self.graph.outputs(node.name)), Progress(after, now_ms, watermark))
+        position = (1, 0, after, now_ms, watermark, False)
+
+        def put(entry: Entry) -> None:
             part = states[entry.key_range]
-            position = (1, 0, after, now_ms, watermark, False)
             checkpoint = Checkpoint(entry.partition, FIRST, entry.key_range, *position, part, trimmed=trimmed)
             self._put(PutCheckpoint(0, checkpoint))
+
+        with ThreadPoolExecutor(THREADS, "seep-restore") as pool:
+            list(pool.map(put, entries))
 
     def _watermark_into(self, node: Node) -> int:
         """Of an operator that was not there: as if it had stood where it stands now."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace as with_fields
 from importlib.metadata import version
 from pathlib import Path
@@ -22,7 +23,8 @@ from seep.partition.contract import Graph
 from seep.protocol.effects import FenceStore, LoadCheckpoints, PutCheckpoint, ReadLog
 from seep.protocol.journal import Journal
 from seep.running.matching import UNCHANGED, Asked, Match, edges_of, kind_of, layouts_of, match
-from seep.running.placing import FIRST, Placing
+from seep.running.placing import FIRST, THREADS, Placing
+from seep.runtime.background import give_way
 from seep.runtime.stores.directory import DirectoryStore
 from seep.runtime.stores.files import Files
 from seep.state.checkpoint import Checkpoint
@@ -59,11 +61,12 @@ class Savepoint:
         flow: str,
         epoch: int,
         highest: int,
-        checkpoints: Iterable[Checkpoint],
+        checkpoints: Sequence[Callable[[], Checkpoint]],
         sources: Any,
         graph: Graph,
     ) -> Savepoint:
-        """`sources`: by source: where its splits stood (`source_positions`)."""
+        """`checkpoints`: what reads each of them; two at once, giving way to others, since the flow runs on. `sources`:
+        by source: where its splits stood (`source_positions`)."""
         files = Files(sync=True)
         _refuse_taken(path)
         for part in (path.parent, path, path / "store"):
@@ -72,12 +75,9 @@ class Savepoint:
         try:
             files.replace(path / "key", [key])
             store = DirectoryStore(path / "store", key)
-            for checkpoint in checkpoints:
-                store.perform(FenceStore(0, checkpoint.partition, FIRST))
-                reply = store.perform(PutCheckpoint(0, checkpoint))
-                if reply is None or reply.error:
-                    raise DataLoss(f"savepoint {path.name!r} could not be written: {reply and reply.value}")
-                operators[checkpoint.partition.operator]["partitions"].append(checkpoint.partition.number)
+            with ThreadPoolExecutor(THREADS, "seep-savepoint", give_way) as pool:
+                for partition in pool.map(lambda read: _copied(store, path.name, read()), checkpoints):
+                    operators[partition.operator]["partitions"].append(partition.number)
         except BaseException:
             # What is half there would be in the way of the next try.
             shutil.rmtree(path, ignore_errors=True)
@@ -100,7 +100,8 @@ class Savepoint:
         if operator not in self.manifest["operators"]:
             raise Misuse(f"the savepoint has no state of an operator {operator!r}")
         numbers = self.manifest["operators"][operator]["partitions"]
-        return [whole(self.store, PartitionId(operator, number), 0, part) for number in numbers]
+        with ThreadPoolExecutor(THREADS, "seep-restore") as pool:
+            return list(pool.map(lambda number: whole(self.store, PartitionId(operator, number), 0, part), numbers))
 
     def match(self, graph: Graph, asked: Asked = UNCHANGED) -> Match:
         """Refuse an app that has no place for something that was saved, or another place than it needs."""
@@ -110,6 +111,19 @@ class Savepoint:
         """Fill a new job's store, and give it its first journal."""
         placing = Placing(self, graph, store, matched or self.match(graph))
         return placing.place()
+
+
+def at_hand(checkpoints: Iterable[Checkpoint]) -> list[Callable[[], Checkpoint]]:
+    """Checkpoints that are read already, as `Savepoint.write` wants them."""
+    return [lambda one=one: one for one in checkpoints]  # type: ignore[misc]
+
+
+def _copied(store: DirectoryStore, name: str, checkpoint: Checkpoint) -> PartitionId:
+    store.perform(FenceStore(0, checkpoint.partition, FIRST))
+    reply = store.perform(PutCheckpoint(0, checkpoint))
+    if reply is None or reply.error:
+        raise DataLoss(f"savepoint {name!r} could not be written: {reply and reply.value}")
+    return checkpoint.partition
 
 
 def savepoint_at(path: Path, name: str | Path) -> Savepoint:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from seep.partition.contract import Graph
-from seep.running.savepoint import Savepoint
+from seep.running.savepoint import Savepoint, at_hand
 from seep.runtime.job import JobDirectory
 from seep.state.checkpoint import Checkpoint
 
@@ -28,5 +28,5 @@ def lay_down(job: JobDirectory, flow: str, epoch: int, checkpoints: Sequence[Che
         if time.time() - old.stat().st_mtime > KEPT_SECONDS:
             shutil.rmtree(old)
     path = home / f"{epoch}-{secrets.token_hex(4)}"
-    Savepoint.write(path, job.key, flow, epoch, epoch, checkpoints, {}, graph)
+    Savepoint.write(path, job.key, flow, epoch, epoch, at_hand(checkpoints), {}, graph)
     return path

@@ -41,7 +41,7 @@ PUBLISH_BYTES = 8 << 20
 COMPLAIN_MS = 30_000.0
 
 
-def _give_way() -> None:
+def give_way() -> None:
     """This thread runs when nobody else wants to (only Linux has niceness by thread)."""
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), SAVE_NICENESS)
@@ -81,8 +81,8 @@ class Background:
         self._answers: deque[StoreReply | Published] = deque()
         self._logs = ThreadPoolExecutor(LOG_THREADS, "seep-log")
         self._loads = ThreadPoolExecutor(LOAD_THREADS, "seep-load")
-        self._saves = ThreadPoolExecutor(SAVE_THREADS, "seep-save", _give_way)
-        self._folds = ThreadPoolExecutor(FOLD_THREADS, "seep-fold", _give_way)
+        self._saves = ThreadPoolExecutor(SAVE_THREADS, "seep-save", give_way)
+        self._folds = ThreadPoolExecutor(FOLD_THREADS, "seep-fold", give_way)
         self._lanes: dict[PartitionId, Lane] = {}
         self._closing = threading.Event()
         self.publish_failures = 0

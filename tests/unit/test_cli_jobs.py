@@ -48,7 +48,9 @@ class Control:
         problem = "edge rows->count:0: 9 rows sent, 8 taken; first in epoch 4: 3 sent, 2 taken"
         edges = [{"edge": "rows->count:0", "sent": 9, "taken": 8}, {"edge": "count->out:0", "sent": 2, "taken": None}]
         found = {"epoch": 5, "balanced": False, "problems": [problem], "read": {"rows": 10}, "edges": edges}
-        return {**found, "sinks": {"out": {"sent": 2, "committed": 2}}, "elsewhere": {"rows": {"filtered": 1}}}
+        nodes = {"count": {"balanced": True, "in": {"in": 8, "results": 2}, "out": {"out": 2, "pending": 8}}}
+        sinks = {"out": {"sent": 2, "committed": 2}}
+        return {**found, "sinks": sinks, "nodes": nodes, "elsewhere": {"rows": {"filtered": 1}}}
 
     def query_shown(self, sql: str, at: str | None = None) -> dict[str, Any]:
         if "nowhere" in sql:
@@ -150,6 +152,7 @@ def test_exit_codes(run: Run) -> None:
         "  rows->count:0: 9 sent, 8 taken",
         "  count->out:0: 2 sent, not counted on the way",
         "  sink out: 2 committed",
+        "  count: 8 in + 2 results = 2 out + 8 pending",
         "  rows: 1 filtered",
     ]
     assert run("scale", "my sales", "count") == (2, "", "seep: 'count' is not OPERATOR=N, such as store-minute=3\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import seep
 from seep.flow.compile import compile_flow
 from seep.model.arrow import ArrowState
 from seep.model.ids import EVERYTHING, Generation, PartitionId
-from seep.running.savepoint import Savepoint
+from seep.running.savepoint import Savepoint, at_hand
 from seep.state.checkpoint import Checkpoint
 
 KNOWN = [7, 7, 0, False, 0, {}]
@@ -43,7 +42,7 @@ def saved(path: Path, *operators: str) -> Savepoint:
         for name in operators
     ]
     graph = compile_flow(flow_of(path / "files", operator=bool(operators)))
-    return Savepoint.write(path / "v1", b"k" * 32, "lines", 5, 9, checkpoints, sources, graph)
+    return Savepoint.write(path / "v1", b"k" * 32, "lines", 5, 9, at_hand(checkpoints), sources, graph)
 
 
 def test_one_that_fits(tmp_path: Path, files: Path) -> None:
@@ -67,11 +66,12 @@ def test_an_app_without_the_saved_names_is_refused(tmp_path: Path, files: Path) 
 
 
 def test_one_that_could_not_be_written_leaves_nothing(tmp_path: Path, files: Path) -> None:
-    def damaged() -> Iterator[Checkpoint]:
-        yield Checkpoint(PartitionId("count", 0), Generation(1, 0), EVERYTHING, 1, 0, 5, 0, 0, False, ArrowState({}))
+    good = Checkpoint(PartitionId("count", 0), Generation(1, 0), EVERYTHING, 1, 0, 5, 0, 0, False, ArrowState({}))
+
+    def damaged() -> Checkpoint:
         raise seep.DataLoss("the next one cannot be read")
 
     graph = compile_flow(flow_of(files, operator=True))
     with pytest.raises(seep.DataLoss, match="cannot be read"):
-        Savepoint.write(tmp_path / "v1", b"k" * 32, "lines", 5, 9, damaged(), {}, graph)
+        Savepoint.write(tmp_path / "v1", b"k" * 32, "lines", 5, 9, [*at_hand([good]), damaged], {}, graph)
     assert not (tmp_path / "v1").exists()
