@@ -15,7 +15,7 @@ from seep.errors import Misuse
 from seep.flow.fused import Runner, Tails, constant
 from seep.model.arrow import ArrowBatch
 from seep.model.schema import normalise, physical
-from seep.partition.contract import Reading, split_buckets
+from seep.partition.contract import Reading, split_bucket
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,9 @@ class SourceIntake:
         self.forget = getattr(plan.connector, "forget", None)
         self.drained = getattr(plan.connector, "drained", None)
         self.close = getattr(plan.connector, "close", None)
-        self._origins = [key_range.low for key_range in split_buckets(plan.connector.splits)]
+        self.begins = getattr(plan.connector, "begins", None)
+        self.grows = bool(getattr(plan.connector, "grows", False))
+        self.appeared = plan.connector.appeared if self.grows else None  # type: ignore[attr-defined]
 
     @property
     def splits(self) -> int:
@@ -71,7 +73,7 @@ class SourceIntake:
         found = self.plan.connector.read(split, position, until, limit_rows, now_ms)
         if found is None:
             return None
-        origin = self._origins[split]
+        origin = split_bucket(split, self.splits)
         site = Site(self.plan.name, self.epoch, Tally())
         record = found.record if found.record.schema == self._schema else self._fitted(found.record)
         outputs = {"out": ArrowBatch(record, constant(origin, record.num_rows))}

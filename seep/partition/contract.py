@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from seep.model.batch import Batch, State
 from seep.model.epoch import Moment
-from seep.model.ids import BEGINNING, FOREVER, KeyRange, PartitionId
+from seep.model.ids import BEGINNING, BUCKETS, FOREVER, PartitionId
 
 if TYPE_CHECKING:  # the machine and its simulator do without columns
     import pyarrow as pa
@@ -82,13 +82,20 @@ class Reading:
 
 
 class Intake(Protocol):
-    """A source: splits that can be read again from any logged position."""
+    """A source: splits that can be read again from any logged position.
+
+    One that knows where its splits begin has a method ``begins(split) -> position``; without it they begin at None. One
+    whose splits may become more has ``grows`` (True: more may come) and ``appeared(now_ms) -> {split: position}``: those
+    it did not begin with, as far as they are known here by now, and where each begins. A split keeps its number for
+    ever, and everybody gives it the same.
+    """
 
     epoch: int
     """Set before a read: the epoch that its rows go into (dead letters name it)."""
 
     @property
-    def splits(self) -> int: ...
+    def splits(self) -> int:
+        """How many it begins with: 0, 1, ..."""
 
     @property
     def lateness_us(self) -> int: ...
@@ -173,6 +180,14 @@ class Graph:
         return tuple(e for e in self.edges if e.source == node)
 
 
-def split_buckets(splits: int) -> tuple[KeyRange, ...]:
-    """Each split's interval of origin buckets: sources tile the key space like every operator."""
-    return KeyRange(0, 4096).split(splits)
+def split_bucket(split: int, first: int) -> int:
+    """The origin bucket of a split, for ever; `first`: how many splits the source began with.
+
+    Those lie evenly over the key space, so sources tile it like every operator. One that appeared later lies where the
+    bits of its number point when they are read backwards: each next one in a gap that the ones before have left, however
+    many they become. Two splits may have one bucket; then one partition reads both, in the order of their numbers.
+
+    >>> [split_bucket(split, 2) for split in range(6)]
+    [0, 2048, 1024, 3072, 512, 2560]
+    """
+    return BUCKETS * split // first if split < first else int(f"{split % BUCKETS:012b}"[::-1], 2)

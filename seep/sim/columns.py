@@ -71,6 +71,11 @@ class ColumnIntake:
     def __init__(self, inner: Intake) -> None:
         self.inner = inner
         self.splits, self.lateness_us, self.idle_ms = inner.splits, inner.lateness_us, inner.idle_ms
+        self.appeared = inner.appeared  # type: ignore[attr-defined]
+
+    @property
+    def grows(self) -> bool:
+        return bool(self.inner.grows)  # type: ignore[attr-defined]
 
     def read(self, split: int, position: Any, until: Any, limit_rows: int, now_ms: int) -> Reading | None:
         reading = self.inner.read(split, position, until, limit_rows, now_ms)

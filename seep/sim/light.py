@@ -12,13 +12,15 @@ from typing import Any
 
 from seep.model.epoch import Moment
 from seep.model.ids import BUCKETS, FOREVER, GROUP_BUCKETS, KeyRange, PartitionId
-from seep.partition.contract import Reading, split_buckets
+from seep.partition.contract import Reading, split_bucket
 
 Row = tuple[int, int, int]
 Item = tuple[int, Row]
 """(bucket, row)"""
 
 WINDOW_US = 40_000
+LATER_BEGINS = 3
+"""The position where a split begins that has appeared later."""
 EVERYWHERE = -1
 """The bucket of an entry of the state that every partition has."""
 
@@ -240,10 +242,14 @@ class Supply:
         self.furthest: dict[int, int] = {}
         self.paused: set[int] = set()
         """Splits that have nothing new for a while."""
+        self.grows = False
+        self.later: list[int] = []
+        """Splits that have appeared since the beginning."""
 
     def end(self, splits: int, more: int) -> None:
         """A few rows more than anybody has read, and that is all."""
         self.ends = {split: self.furthest.get(split, 0) + more for split in range(splits)}
+        self.ends |= {split: self.furthest.get(split, LATER_BEGINS) + more for split in self.later}
 
 
 class LightIntake:
@@ -265,7 +271,16 @@ class LightIntake:
         self.supply = supply or Supply()
         if supply is None:
             self.supply.ends = dict.fromkeys(range(splits), rows)
-        self.origin = [r.low for r in split_buckets(splits)]
+
+    @property
+    def grows(self) -> bool:
+        return self.supply.grows and self.supply.ends is None
+
+    def appeared(self, now_ms: int) -> dict[int, int]:
+        """Some are not heard of at some moments, like of a broker that is behind; of all in the end."""
+        supply = self.supply
+        told = [split for split in supply.later if supply.ends is not None or (split + now_ms) % 3]
+        return dict.fromkeys(told, LATER_BEGINS)
 
     def end(self, split: int) -> int:
         ends = self.supply.ends
@@ -285,7 +300,7 @@ class LightIntake:
         if end <= start:
             return Reading({}, start, 0, ended=True) if start >= last else None
         rows = [self.row(split, i) for i in range(start, end)]
-        items = [(self.origin[split], row) for row in rows]
+        items = [(split_bucket(split, self.splits), row) for row in rows]
         outputs = {name: LightBatch(tuple((route(i), i[1]) for i in items)) for name, route in self.routes.items()}
         return Reading(outputs, end, len(rows), max(r[2] for r in rows), ended=end >= last)
 

@@ -17,7 +17,7 @@ import msgpack
 from seep.model.batch import State
 from seep.model.epoch import Moment
 from seep.model.ids import BEGINNING, BUCKETS, FOREVER, KeyRange, PartitionId
-from seep.partition.contract import Graph, Node
+from seep.partition.contract import Graph, Node, split_bucket
 from seep.protocol.journal import SHADOW, Journal, tiles
 from seep.sim.store import SimStore
 
@@ -67,7 +67,7 @@ def check_sources(graph: Graph, store: SimStore, complete: bool = True) -> None:
         if node.kind != "source":
             continue
         cuts, intake = source_cuts(graph, store, node.name), node.make()
-        at: dict[int, Any] = {}
+        at: dict[int, Any] = dict(intake.appeared(0))
         for epoch in sorted(cuts):
             for split, (start, end, *_) in cuts[epoch].items():
                 if (at.get(split) or 0) != (start or 0):
@@ -75,7 +75,7 @@ def check_sources(graph: Graph, store: SimStore, complete: bool = True) -> None:
                 at[split] = end
         _check_records(store, node.name)
         _check_tables_first(graph, store, node, cuts)
-        if complete and any((at.get(split) or 0) != intake.end(split) for split in range(intake.splits)):
+        if complete and any((at.get(split) or 0) != intake.end(split) for split in (*range(intake.splits), *at)):
             raise Violation(f"{node.name}: not all rows were read: {at}")
 
 
@@ -167,7 +167,7 @@ def _walls(store: Logs) -> dict[str, dict[int, int]]:
 
 def _read(intake: Any, cut: dict[int, list[Any]], now_ms: int, batches: dict[str, Any]) -> None:
     outputs: dict[str, list[Any]] = {}
-    for split in sorted(cut):
+    for split in sorted(cut, key=lambda split: (split_bucket(split, intake.splits), split)):
         start, end, *_ = cut[split]
         if start == end:
             continue
@@ -193,6 +193,7 @@ class _Clock:
                     since = epoch if epoch >= firsts[partition] else epoch + 0.5
                     said += [(since, int(split), known, record["now"]) for split, known in record["splits"].items()]
         self.said = sorted(said, key=lambda one: one[:2], reverse=True)
+        self.over = _over(store, source)
         self.known: dict[int, tuple[list[Any], int]] = {}
 
     def at(self, epoch: int) -> tuple[int, bool]:
@@ -200,10 +201,10 @@ class _Clock:
         while self.said and self.said[-1][0] <= epoch:
             _, split, known, now_ms = self.said.pop()
             self.known[split] = (known, now_ms)
-        if len(self.known) < self.intake.splits:
+        if any(split not in self.known for split in range(self.intake.splits)):
             return BEGINNING, False
         open_ones = [(known, now_ms) for known, now_ms in self.known.values() if not known[3]]
-        if not open_ones:
+        if epoch >= self.over:
             return FOREVER, False
         idle_ms, lateness = self.intake.idle_ms, self.intake.lateness_us
         active = [known[2] for known, now_ms in open_ones if idle_ms is None or now_ms - known[4] < idle_ms]
@@ -213,6 +214,13 @@ class _Clock:
         """By the latest of all rows so far."""
         latest = max((known[2] for known, _ in self.known.values()), default=BEGINNING)
         return latest - self.intake.lateness_us if latest > BEGINNING else BEGINNING
+
+
+def _over(store: Logs, source: str) -> int:
+    """The epoch by which every partition that was there in the end has said that nothing follows."""
+    live = [entry.partition for entry in store.journals[-1].of(source) if entry.last == FOREVER]
+    ends = [[epoch for epoch, record in store.history.get(one, ()) if record["ended"]] for one in live]
+    return max(found[0] for found in ends) if all(ends) else FOREVER
 
 
 def committed(store: SimStore, sink: str) -> dict[int, Any]:
