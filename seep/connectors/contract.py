@@ -52,6 +52,11 @@ class Source(Protocol):
         has an attribute ``endless = True``. One that has to look something up first has a method
         ``prepared() -> Source``, called once where a job starts; what it gives back is kept with the job.
 
+        One whose splits may become more has ``grows = True`` and ``appeared(now_ms) -> {split: position}``, as
+        `seep.partition.contract.Intake` has it; one that knows where they begin has ``begins(split) -> position``.
+        ``taken_up({split: position}) -> {split: (split in the savepoint or None, position)}``: those of a savepoint by
+        the numbers that they have now.
+
         One that keeps itself what it was sent has ``kept_in(directory) -> Source``, called after that with a directory
         of the job; ``forget(split, position)``: nothing before that is asked for again; ``drained(split, position) ->
         bool``: it takes no more, and says whether all that it took was read; ``close()``: somebody else reads now.

@@ -85,9 +85,9 @@ class Intake(Protocol):
     """A source: splits that can be read again from any logged position.
 
     One that knows where its splits begin has a method ``begins(split) -> position``; without it they begin at None. One
-    whose splits may become more has ``grows`` (True: more may come) and ``appeared(now_ms) -> {split: position}``: those
-    it did not begin with, as far as they are known here by now, and where each begins. A split keeps its number for
-    ever, and everybody gives it the same.
+    whose splits may become more has ``grows`` (True: more may come) and ``appeared(now_ms) -> {split: position}``:
+    those it did not begin with, as far as they are known here by now, and where each begins. A split keeps its number
+    for ever, and everybody gives it the same.
     """
 
     epoch: int
@@ -184,8 +184,8 @@ def split_bucket(split: int, first: int) -> int:
     """The origin bucket of a split, for ever; `first`: how many splits the source began with.
 
     Those lie evenly over the key space, so sources tile it like every operator. One that appeared later lies where the
-    bits of its number point when they are read backwards: each next one in a gap that the ones before have left, however
-    many they become. Two splits may have one bucket; then one partition reads both, in the order of their numbers.
+    bits of its number point when they are read backwards: each next one in a gap that the ones before have left,
+    however many they become. Two splits may have one bucket; then one partition reads both, by their numbers.
 
     >>> [split_bucket(split, 2) for split in range(6)]
     [0, 2048, 1024, 3072, 512, 2560]

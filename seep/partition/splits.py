@@ -1,8 +1,8 @@
 """What a source partition knows of the splits it owns: where each stands, and what follows from all of them together.
 
-A split belongs to whoever owns its origin bucket, born or not. So nobody has to agree on the epoch in which a new one is
-born: its owner takes it up when it hears of it, and from then on it is in the owner's log, with the position where it
-begins. Whoever owns the bucket next finds it there.
+A split belongs to whoever owns its origin bucket, born or not. So nobody has to agree on the epoch in which a new one
+is born: its owner takes it up when it hears of it, and from then on it is in the owner's log, with the position where
+it begins. Whoever owns the bucket next finds it there.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from seep.connectors import trouble
@@ -146,12 +146,17 @@ def partitions_of(who: str, client: Any, topic: str, trouble: Trouble) -> int:
         time.sleep(0.2)
 
 
-def topics_like(who: str, client: Any, pattern: str, trouble: Trouble) -> list[str]:
+def like(pattern: str, topics: Iterable[str]) -> list[str]:
     """The topics whose whole name matches, in order; Kafka's own are never among them."""
+    return sorted(name for name in topics if not name.startswith("__") and re.fullmatch(pattern, name))
+
+
+def topics_like(who: str, client: Any, pattern: str, trouble: Trouble) -> list[str]:
+    """The topics that match now, in order. Asks until there is one, or for long enough."""
     began = time.monotonic()
     while True:
         known = asked(who, client, trouble, lambda: client.list_topics(timeout=ASK_SECONDS)).topics
-        found = sorted(name for name in known if not name.startswith("__") and re.fullmatch(pattern, name))
+        found = like(pattern, known)
         if found:
             return found
         if time.monotonic() - began > APPEAR_SECONDS:

@@ -21,7 +21,7 @@ def _growing(partitions: int, idle_ms: int | None = None) -> tuple[Stage, Supply
 
 @scenario
 def split_appears_and_its_reader_dies() -> None:
-    """At every moment around its birth; whoever reads it next begins where the log says, or gives birth to it itself."""
+    """At every moment around its birth; who reads it next goes on where the log says, or gives birth to it itself."""
     for partitions in (1, 2):
         for offset in range(0, 12, 3):
             stage, supply = _growing(partitions)
