@@ -63,6 +63,11 @@ class Source(Protocol):
         """
 
 
+AT_MOST_ONCE = "at-most-once"
+"""`Opening.guarantee` of a sink that is given each epoch once, whatever comes of it: it need not keep marks, and should
+not try again what may have arrived."""
+
+
 class Committed(NamedTuple):
     """An epoch of one partition of a sink, as its committed log has it."""
 
@@ -75,7 +80,8 @@ class Committed(NamedTuple):
 
 Publish = Callable[[Sequence[Committed]], int]
 """Some epochs in order -> the epoch up to which the committed log is no longer needed (-1: keep it all). Does the I/O.
-Raises OSError for what may work later: it is called again. A `SeepError` stops the flow with its message."""
+Raises OSError for what may work later: it is called again (at most once: it is not). A `SeepError` stops the flow with
+its message."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,10 @@ class Outlet(Protocol):
     """A sink partition. What it encodes is appended, fenced, to the sink's committed log; that append *is* the
     commit. Making it visible elsewhere (files, a screen) happens afterwards and may happen twice."""
 
+    repeats: bool
+    """False: it must not happen twice (at most once). What is found committed at the start may have been visible
+    before, and what could not be published may be, too: neither is tried again."""
+
     def encode(self, moment: Moment, inputs: Sequence[tuple[int, Batch]]) -> bytes | None:
         """The record of this epoch (None: no rows). The same bytes at every replay."""
 

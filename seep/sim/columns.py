@@ -116,7 +116,7 @@ class ColumnLogic:
 
 class ColumnOutlet:
     def __init__(self, inner: Outlet) -> None:
-        self.inner = inner
+        self.inner, self.repeats = inner, inner.repeats
 
     def encode(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> bytes | None:
         items = self.inner.encode(moment, _light(inputs))

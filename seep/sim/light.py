@@ -309,6 +309,8 @@ class LightOutlet:
     """The committed record is the rows themselves, in canonical order. Like a file, it shows a few epochs at once: the
     log of those is needed until then."""
 
+    repeats = True
+
     def encode(self, moment: Moment, inputs: Sequence[tuple[int, LightBatch]]) -> Any:
         items = [item for _, batch in inputs for item in batch.items]
         items.sort(key=lambda item: item[0])

@@ -190,6 +190,14 @@ REPLACE = (
         scenario="split-sink-shows-in-order",
     ),
     Mutant(
+        "shown-again",
+        "a sink that may show each epoch once shows nothing that an earlier start has committed",
+        SINK,
+        "            if self.outlet.repeats:",
+        "            if True:",
+        scenario="at-most-once-shows-nothing-twice",
+    ),
+    Mutant(
         "ended-source-replaced",
         "an ended source is not replaced",
         SOURCE,
