@@ -22,7 +22,7 @@ from benchmarks.servers.kafka import KafkaBroker
 from seep.connectors.contract import Committed, Opening, Publish
 from seep.connectors.own import OwnSink
 from seep.running.job import Job
-from tests.kafka import make_topic, read_all
+from tests.kafka import Reader, make_topic
 from tests.scenarios.conftest import Start
 from tests.scenarios.oracles import advance, send_signal, until, written_rows
 from tests.servers import RedisServer
@@ -121,9 +121,16 @@ class Appending(seep.Sink):
 def in_topic(request: pytest.FixtureRequest, folder: Path) -> tuple[Any, Callable[[], list[int]]]:
     broker: KafkaBroker = request.getfixturevalue("kafka")
     topic = make_topic(broker.address, "at-most-once")
+    reader = Reader(broker.address, topic)
+    request.addfinalizer(reader.close)
 
     def messages() -> list[int]:
-        return [json.loads(message.value() or b"")["n"] for message in read_all(broker.address, topic)]
+        for _ in range(20):  # until nothing more comes, or for a while
+            there = len(reader.messages)
+            reader.look(0.3)
+            if there == len(reader.messages):
+                break
+        return [json.loads(message.value() or b"")["n"] for message in reader.messages]
 
     return seep.KafkaSink(topic, servers=broker.address), messages
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from itertools import count
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 import seep
 from benchmarks.servers.kafka import KafkaBroker
@@ -30,7 +30,8 @@ class Writing:
     def __init__(self, servers: str) -> None:
         self.written: dict[tuple[str, int], int] = defaultdict(int)
         self.places: list[tuple[str, int]] = []
-        self._producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 5})
+        settings = {"enable.idempotence": True, "linger.ms": 5, "topic.metadata.refresh.interval.ms": 100}
+        self._producer = Producer({"bootstrap.servers": servers, **settings})
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._write)
         self._thread.start()
@@ -39,7 +40,12 @@ class Writing:
         while not self._stop.wait(0.02):
             for place in list(self.places):
                 n = self.written[place]
-                self._producer.produce(place[0], json.dumps({"n": n}).encode(), partition=place[1])
+                try:
+                    self._producer.produce(place[0], json.dumps({"n": n}).encode(), partition=place[1])
+                except KafkaException as problem:
+                    if problem.args[0].code() != KafkaError._UNKNOWN_PARTITION:
+                        raise
+                    continue  # it has not heard of it yet
                 self.written[place] = n + 1
             self._producer.poll(0)
         assert self._producer.flush(PATIENCE_SECONDS) == 0
