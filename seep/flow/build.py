@@ -19,8 +19,8 @@ from seep.model.schema import refuse_columns
 from seep.model.settings import Settings
 
 GUARANTEES = ("exactly-once", "at-least-once", AT_MOST_ONCE)
-"""How often an effect outside is there: what is published to Kafka may come twice after a failure, if that is enough.
-State is exact in either case."""
+"""How often an effect outside is there after a failure: once; what is published to Kafka perhaps twice; perhaps not at
+all, and never twice. State is exact in all of them."""
 
 
 class Flow:

@@ -65,7 +65,7 @@ class Discovery:
             finally:
                 client.close()
         except kafka.KafkaException as problem:
-            self._trouble.hears(problem)
+            self._trouble.hears(problem.args[0])
         finally:
             self._due_at = time.monotonic() + self._every_seconds
             self._looking = False
