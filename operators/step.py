@@ -54,7 +54,8 @@ class Site:
     """The greatest event time (µs) that passed."""
     care: Care = CAREFREE
     step: str = ""
-    """Which of the node's steps it is: two may have one name."""
+    """Which of the node's steps it is: two may have one name. Of a source, the split comes first: two may have one
+    bucket."""
     ledger: Ledger = field(default_factory=Ledger)
     account: str = ""
     """Of the step that runs."""

@@ -205,7 +205,7 @@ class Driver:
                 fed = self._sources.get(partition.entry.partition.operator)
                 if fed is not None:
                     # There is one split: if the flow starts several partitions, all but one read nothing.
-                    positions = [split[1] or 0 for split in partition.splits.values()]
+                    positions = [split[1] or 0 for split in partition.splits.known.values()]
                     if any(at < len(fed.chunks) for at in positions) or partition.appending is not None:
                         return False
                     goal = max(goal, partition.epoch)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 PATIENCE_SECONDS = 30.0
 
@@ -20,6 +20,16 @@ def make_topic(servers: str, name: str, partitions: int = 1, config: Mapping[str
         assert time.monotonic() < deadline, f"the topic {name} was made and is not known"
         time.sleep(0.05)  # it is made before the broker that answers has heard of it
     return name
+
+
+def more_partitions(servers: str, name: str, count: int) -> None:
+    """From now on the topic has so many."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_partitions([NewPartitions(name, count)])[name].result(PATIENCE_SECONDS)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while len(admin.list_topics(name, PATIENCE_SECONDS).topics[name].partitions) < count:
+        assert time.monotonic() < deadline, f"the topic {name} has got partitions that are not known"
+        time.sleep(0.05)
 
 
 def write(servers: str, topic: str, values: Iterable[bytes | None], **options: Any) -> None:

@@ -52,10 +52,20 @@ class Source(Protocol):
         has an attribute ``endless = True``. One that has to look something up first has a method
         ``prepared() -> Source``, called once where a job starts; what it gives back is kept with the job.
 
+        One whose splits may become more has ``grows = True`` and ``appeared(now_ms) -> {split: position}``, as
+        `seep.partition.contract.Intake` has it; one that knows where they begin has ``begins(split) -> position``.
+        ``taken_up({split: position}) -> {split: (split in the savepoint or None, position)}``: those of a savepoint by
+        the numbers that they have now.
+
         One that keeps itself what it was sent has ``kept_in(directory) -> Source``, called after that with a directory
         of the job; ``forget(split, position)``: nothing before that is asked for again; ``drained(split, position) ->
         bool``: it takes no more, and says whether all that it took was read; ``close()``: somebody else reads now.
         """
+
+
+AT_MOST_ONCE = "at-most-once"
+"""`Opening.guarantee` of a sink that is given each epoch once, whatever comes of it: it need not keep marks, and should
+not try again what may have arrived."""
 
 
 class Committed(NamedTuple):
@@ -70,7 +80,8 @@ class Committed(NamedTuple):
 
 Publish = Callable[[Sequence[Committed]], int]
 """Some epochs in order -> the epoch up to which the committed log is no longer needed (-1: keep it all). Does the I/O.
-Raises OSError for what may work later: it is called again. A `SeepError` stops the flow with its message."""
+Raises OSError for what may work later: it is called again (at most once: it is not). A `SeepError` stops the flow with
+its message."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 import pyarrow as pa
 
-from seep.connectors.contract import Committed, Opening, Publish
+from seep.connectors.contract import AT_MOST_ONCE, Committed, Opening, Publish
 from seep.connectors.rowtext import check_json, json_lines
 from seep.errors import Misuse
 from seep.model.arrow import BUCKET
@@ -31,7 +31,8 @@ class HttpSink:
     """A POST for each epoch that has rows: JSON objects, one a line; of a Table, its changes.
 
     The header ``Idempotency-Key`` names the epoch: the same key always has the same rows, and a server that leaves out
-    what it has seen has each row once. It is sent until the answer is 2xx. ``headers`` go with each request.
+    what it has seen has each row once. It is sent until the answer is 2xx; in a flow with
+    ``guarantee="at-most-once"`` a single time. ``headers`` go with each request.
 
     >>> HttpSink("https://example.com/rows").kind
     'http'
@@ -65,19 +66,29 @@ class HttpSink:
         writer = f"{self._run}-{quote(opening.name)}-{opening.number}"
         client = httpx.Client(timeout=TIMEOUT_SECONDS, headers=self.headers)
 
+        once = opening.guarantee == AT_MOST_ONCE
+
         def publish(commits: Sequence[Committed]) -> int:
+            failed: ConnectionError | None = None
             for epoch, record, _ in commits:
                 if record is not None and record.num_rows:
                     body = b"".join(line + b"\n" for line in json_lines(record.drop_columns([BUCKET])) if line)
-                    self._send(client, body, f"{writer}-{epoch}")
+                    try:
+                        self._send(client, body, f"{writer}-{epoch}", 1 if once else TRIES)
+                    except ConnectionError as problem:
+                        failed = problem
+                        if not once:
+                            break
+            if failed is not None:
+                raise failed
             return commits[-1].epoch
 
         return publish
 
-    def _send(self, client: httpx.Client, body: bytes, key: str) -> None:
+    def _send(self, client: httpx.Client, body: bytes, key: str, tries: int) -> None:
         """Until it is taken, or for some tries. Each may have been taken although nobody heard of it: the key tells."""
         problem, wait_seconds = "", 0.0
-        for attempt in range(TRIES):
+        for attempt in range(tries):
             time.sleep(wait_seconds)
             wait_seconds = WAIT_SECONDS * 2**attempt
             try:

@@ -29,6 +29,10 @@ AGAIN_SECONDS = 30.0
 """For so long an epoch that is read again is waited for: who reads it cannot go on without."""
 
 
+GROWTH_SECONDS = 1.0
+"""So often a source whose partitions may become more is asked for their number."""
+
+
 class Source(abc.ABC):
     """Subclass it for a source of your own: say its `schema`, how many `partitions` it has, and `read`.
 
@@ -47,7 +51,7 @@ class Source(abc.ABC):
     schema: Any
     """A dataclass, NamedTuple, TypedDict, dict of types or `pyarrow.Schema`."""
     partitions: int = 1
-    """Fixed for a flow, however many processes read them."""
+    """However many processes read them. Of an endless source it may be a property that gives more of them later."""
     endless: bool = False
     """True: it never ends by itself."""
     partition: int = 0
@@ -133,6 +137,9 @@ class OwnSource:
         if type(source.partitions) is not int or source.partitions < 1:
             raise Misuse(f"{self._who}: partitions={source.partitions!r}; give a number, at least 1")
         self._source = source
+        self._first = self._count = source.partitions
+        self._asked_at = 0.0
+        self.grows = source.endless and isinstance(getattr(type(source), "partitions", None), property)
         self._declared = schema_of(declared)
         self._schema = physical(self._declared)
         self._trouble = Trouble(self._who)
@@ -149,7 +156,23 @@ class OwnSource:
 
     @property
     def splits(self) -> int:
-        return self._source.partitions
+        return self._first
+
+    def appeared(self, now_ms: int) -> dict[int, None]:
+        """Those that it has got since the flow began, each from its start."""
+        if time.monotonic() - self._asked_at >= GROWTH_SECONDS:
+            self._asked_at = time.monotonic()
+            try:
+                count = _called(self._who, "partitions", lambda: self._source.partitions)
+            except OSError as problem:
+                self._trouble.hears(problem)
+                count = self._count
+            if type(count) is not int or count < self._count:
+                raise DataLoss(
+                    f"{self._who}: partitions={count!r}, and it had {self._count}; they may only become more"
+                )
+            self._count = count
+        return dict.fromkeys(range(self._first, self._count))
 
     @property
     def endless(self) -> bool:

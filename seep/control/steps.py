@@ -95,16 +95,18 @@ def _fix(journal: Journal, replace: Replace, known: Known) -> tuple[Journal, str
 
 
 def _hand_over(journal: Journal, replace: Replace, known: Known) -> tuple[Journal, str]:
-    begun = []
+    begun, last = [], 1
     for partition in replace.old:
         status = known.current(partition)
         if status is None or status.begun < 0:
             return journal, ""
         begun.append(status.begun)
-    if max(begun) >= FOREVER:
+        # One whose input has ended begins no more; what it has said must still lie before E.
+        last = max(last, status.epoch if status.begun >= FOREVER else status.begun)
+    if min(begun) >= FOREVER:
         return planner.abort(journal, replace), "given up, its input has ended"
     if not replace.at:
-        return planner.decide_epoch(journal, replace, max(1, *begun)), f"hand-over after epoch {max(1, *begun)}"
+        return planner.decide_epoch(journal, replace, last), f"hand-over after epoch {last}"
     if min(begun) >= replace.at:
         return planner.commit_handover(journal, replace), f"handed over after epoch {replace.at}"
     return journal, ""

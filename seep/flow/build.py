@@ -7,6 +7,7 @@ from typing import Any
 
 from operators.stateless import EventTime
 from operators.step import DEAD_LETTERS
+from seep.connectors.contract import AT_MOST_ONCE
 from seep.connectors.own import connector_of
 from seep.errors import Misuse
 from seep.flow.logical import After, Merge, Stage, Tap, Vertex
@@ -17,9 +18,9 @@ from seep.model.duration import microseconds, positive_microseconds
 from seep.model.schema import refuse_columns
 from seep.model.settings import Settings
 
-GUARANTEES = ("exactly-once", "at-least-once")
-"""How often an effect outside is there: what is published to Kafka may come twice after a failure, if that is enough.
-State is exact in either case."""
+GUARANTEES = ("exactly-once", "at-least-once", AT_MOST_ONCE)
+"""How often an effect outside is there after a failure: once; what is published to Kafka perhaps twice; perhaps not at
+all, and never twice. State is exact in all of them."""
 
 
 class Flow:
@@ -41,7 +42,7 @@ class Flow:
         with at_place("Flow"):
             check_name(name)
             if guarantee not in GUARANTEES:
-                raise Misuse(f"guarantee={guarantee!r}; there are {' and '.join(map(repr, GUARANTEES))}")
+                raise Misuse(f"guarantee={guarantee!r}; there are {', '.join(map(repr, GUARANTEES))}")
             self.name = name
             self.epoch_us = positive_microseconds(epoch)
             self.checkpoint_us = positive_microseconds(checkpoint)

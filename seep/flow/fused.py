@@ -105,7 +105,7 @@ class Runner:
     def run(self, outputs: Mapping[str, ArrowBatch], site: Site) -> dict[str, ArrowBatch]:
         """By edge: the rows that have come to its end."""
         edges: dict[str, ArrowBatch] = {}
-        self._follow(self.tails, outputs, site, edges, "")
+        self._follow(self.tails, outputs, site, edges, site.step)
         return edges
 
     def _follow(

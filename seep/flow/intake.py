@@ -17,7 +17,7 @@ from seep.flow.fused import Runner, Tails, constant
 from seep.model.arrow import ArrowBatch
 from seep.model.care import CAREFREE, Care
 from seep.model.schema import normalise, physical
-from seep.partition.contract import Reading, split_buckets
+from seep.partition.contract import Reading, split_bucket
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,9 @@ class SourceIntake:
         self.forget = getattr(plan.connector, "forget", None)
         self.drained = getattr(plan.connector, "drained", None)
         self.close = getattr(plan.connector, "close", None)
-        self._origins = [key_range.low for key_range in split_buckets(plan.connector.splits)]
+        self.begins = getattr(plan.connector, "begins", None)
+        self.grows = bool(getattr(plan.connector, "grows", False))
+        self.appeared = plan.connector.appeared if self.grows else None  # type: ignore[attr-defined]
 
     @property
     def splits(self) -> int:
@@ -74,8 +76,8 @@ class SourceIntake:
         found = self.plan.connector.read(split, position, until, limit_rows, now_ms)
         if found is None:
             return None
-        origin = self._origins[split]
-        site = Site(self.plan.name, self.epoch, Tally(), care=self.care)
+        origin = split_bucket(split, self.splits)
+        site = Site(self.plan.name, self.epoch, Tally(), care=self.care, step=f"{split}:")
         record = found.record if found.record.schema == self._schema else self._fitted(found.record)
         outputs = {"out": ArrowBatch(record, constant(origin, record.num_rows))}
         if found.refused:

@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from seep.connectors.contract import Committed, Opening, Publish, Sink
+from seep.connectors.contract import AT_MOST_ONCE, Committed, Opening, Publish, Sink
 from seep.model.arrow import BUCKET, CHANGE, DELETE, ArrowBatch
 from seep.model.epoch import Moment
 from seep.model.ids import PartitionId
@@ -43,6 +43,7 @@ class SinkOutlet:
 
     def __init__(self, plan: OutletPlan) -> None:
         self.plan = plan
+        self.repeats = plan.guarantee != AT_MOST_ONCE
         self._opening = Opening(plan.name, guarantee=plan.guarantee, table_keys=plan.table_keys)
         self._publish: Publish | None = None
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from seep.model.batch import Batch, State
 from seep.model.care import Care
 from seep.model.epoch import Moment
-from seep.model.ids import BEGINNING, FOREVER, KeyRange, PartitionId
+from seep.model.ids import BEGINNING, BUCKETS, FOREVER, PartitionId
 
 if TYPE_CHECKING:  # the machine and its simulator do without columns
     import pyarrow as pa
@@ -86,7 +86,13 @@ class Reading:
 
 
 class Intake(Protocol):
-    """A source: splits that can be read again from any logged position."""
+    """A source: splits that can be read again from any logged position.
+
+    One that knows where its splits begin has a method ``begins(split) -> position``; without it they begin at None. One
+    whose splits may become more has ``grows`` (True: more may come) and ``appeared(now_ms) -> {split: position}``:
+    those it did not begin with, as far as they are known here by now, and where each begins. A split keeps its number
+    for ever, and everybody gives it the same.
+    """
 
     epoch: int
     """Set before a read: the epoch that its rows go into (dead letters name it)."""
@@ -94,7 +100,8 @@ class Intake(Protocol):
     """Set before a read, too: rows that are left out, and whether to look for one."""
 
     @property
-    def splits(self) -> int: ...
+    def splits(self) -> int:
+        """How many it begins with: 0, 1, ..."""
 
     @property
     def lateness_us(self) -> int: ...
@@ -110,6 +117,10 @@ class Intake(Protocol):
 class Outlet(Protocol):
     """A sink partition. What it encodes is appended, fenced, to the sink's committed log; that append *is* the
     commit. Making it visible elsewhere (files, a screen) happens afterwards and may happen twice."""
+
+    repeats: bool
+    """False: it must not happen twice (at most once). What is found committed at the start may have been visible
+    before, and what could not be published may be, too: neither is tried again."""
 
     def encode(self, moment: Moment, inputs: Sequence[tuple[int, Batch]]) -> bytes | None:
         """The record of this epoch (None: no rows). The same bytes at every replay."""
@@ -179,6 +190,14 @@ class Graph:
         return tuple(e for e in self.edges if e.source == node)
 
 
-def split_buckets(splits: int) -> tuple[KeyRange, ...]:
-    """Each split's interval of origin buckets: sources tile the key space like every operator."""
-    return KeyRange(0, 4096).split(splits)
+def split_bucket(split: int, first: int) -> int:
+    """The origin bucket of a split, for ever; `first`: how many splits the source began with.
+
+    Those lie evenly over the key space, so sources tile it like every operator. One that appeared later lies where the
+    bits of its number point when they are read backwards: each next one in a gap that the ones before have left,
+    however many they become. Two splits may have one bucket; then one partition reads both, by their numbers.
+
+    >>> [split_bucket(split, 2) for split in range(6)]
+    [0, 2048, 1024, 3072, 512, 2560]
+    """
+    return BUCKETS * split // first if split < first else int(f"{split % BUCKETS:012b}"[::-1], 2)

@@ -1,7 +1,7 @@
 """One partition of a sink. The fenced append of an epoch to the sink's log is its commit; its τ is what is committed.
 
 What an epoch looks like outside (a file, a screen) is published after the commit and again after a restart, so
-outlets publish idempotently.
+outlets publish idempotently; those that may publish at most once leave out what an earlier start has committed.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ class SinkPartition:
         self._begin_outlet(reply.value)
         for epoch, ((rows, digest), record) in reply.value:
             self.committed, self.sum = epoch, (rows, digest)
-            self._publish(epoch, record, ended=False)
+            if self.outlet.repeats:
+                self._publish(epoch, record, ended=False)
         self.inputs.taken = self.inputs.highest = self.committed
         self.running = True
         self.desk.changed = True

@@ -16,11 +16,12 @@ from seep.model.batch import Batch
 from seep.model.care import Condemned
 from seep.model.epoch import NOTHING, UNKNOWN, Progress
 from seep.model.ids import BEGINNING, FOREVER, PartitionId
-from seep.partition.contract import Graph, Intake, split_buckets
+from seep.partition.contract import Graph, Intake
 from seep.partition.desk import Call, Desk, failure_of
 from seep.partition.outputs import Outputs
 from seep.partition.pace import AHEAD_EPOCHS, Pace
 from seep.partition.reread import Reread, counted, merged, of_edge, same_rows, shapes_of
+from seep.partition.splits import Splits, splits_of
 from seep.partition.told import Told
 from seep.partition.wary import Wary
 from seep.protocol.effects import Append, FenceStore, ReadLog, StoreReply, Truncate
@@ -29,7 +30,7 @@ from seep.protocol.messages import Credit, DataMessage, Status, Subscribe, Trim,
 
 Record = dict[str, Any]
 """One cut: after (the epoch before), now (ms), watermark, ended, idle, rows, edges: {edge: Shape of what goes there},
-splits: {split: [start, end, greatest time, ended, last heard of (ms), counters since the beginning]}"""
+splits: {split: `seep.partition.splits.Known`}"""
 
 
 class SourcePartition:
@@ -41,10 +42,7 @@ class SourcePartition:
         self.told = Told(self.intake)
         self.wary = Wary(desk, entry)
         self.outputs = Outputs(desk, entry, graph.outputs(self.node.name), NOTHING)
-        lows = [r.low for r in split_buckets(self.intake.splits)]
-        self.splits: dict[int, list[Any]] = {
-            split: [None, None, BEGINNING, False, 0, {}] for split, low in enumerate(lows) if low in entry.key_range
-        }
+        self.splits = Splits(self.intake, entry.key_range)
         self.epoch = entry.first - 1
         self.watermark = BEGINNING
         self.cut_wall_ms = 0
@@ -117,18 +115,15 @@ class SourcePartition:
 
     def _begin_from_bases(self) -> None:
         for record in self.bases.values():
-            for split, (_, end, *rest) in _splits(record):
-                if split in self.splits:
-                    self.splits[split] = [end, end, *rest]
+            self.splits.inherit(splits_of(record["splits"]))
             self.cut_wall_ms = max(self.cut_wall_ms, record["now"])
         self.bases.clear()
-        self.watermark = self._watermark(self.cut_wall_ms)
+        self.watermark = self.splits.watermark(self.cut_wall_ms, self.watermark)
         self._append(self.entry.first - 1, self._record(self.cut_wall_ms, 0, {}, ended=False), {})
 
     def _replay(self, epoch: int, record: Record) -> None:
         """What the log says of this epoch; its rows are read when they are asked for."""
-        for split, (_, end, *rest) in _splits(record):
-            self.splits[split] = [end, end, *rest]
+        self.splits.inherit(splits_of(record["splits"]))
         self.rows += record["rows"]
         outputs = cache(partial(self._read_again, epoch, record))
         batches: dict[str, Batch] = {
@@ -140,7 +135,7 @@ class SourcePartition:
         outputs: list[dict[str, Batch]] = []
         self.intake.epoch = epoch
         self.intake.care = self.wary.care(record["after"], self.epoch, first=False)
-        for split, (start, end, *_) in _splits(record):
+        for split, (start, end, *_) in self.splits.in_order(record["splits"]):
             if start != end:
                 reading = self.intake.read(split, start, end, FOREVER, record["now"])
                 if reading is None:
@@ -185,8 +180,8 @@ class SourcePartition:
         if self.ended or self.epoch >= self.entry.last or not (heard_higher or self.desk.now_ms >= self.next_cut_ms):
             return
         draining = self.desk.journal.stopping == "drain"
-        if draining and self.told.drained(self.splits):
-            for known in self.splits.values():
+        if draining and self.told.drained(self.splits.known):
+            for known in self.splits.known.values():
                 known[3] = True
             self.watermark = FOREVER
             self._append(
@@ -219,8 +214,9 @@ class SourcePartition:
         self.intake.epoch = epoch
         self.intake.care = self.wary.care(self.epoch, self.epoch)
         self._begin_to_read(wall_ms)
-        for index, (split, known) in enumerate(self.splits.items()):
-            share = max(1, left // (len(self.splits) - index))
+        self.splits.grow(wall_ms)
+        for index, (split, known) in enumerate(self.splits.known.items()):
+            share = max(1, left // (len(self.splits.known) - index))
             if not reads:
                 known[4] = wall_ms
                 continue
@@ -238,41 +234,21 @@ class SourcePartition:
                 known[4] = wall_ms
                 outputs.append(dict(reading.outputs))
         outputs_by_edge = merged(outputs)
-        ended = all(known[3] for known in self.splits.values())
         self.next_cut_ms += settings.epoch_ms
         if (full and limit == settings.epoch_rows) or self.next_cut_ms < self.desk.now_ms:
             self.next_cut_ms = self.desk.now_ms
         self.cut_wall_ms = wall_ms
-        self.watermark = self._watermark(wall_ms)
+        self.watermark = self.splits.watermark(wall_ms, self.watermark)
         self.pace.end(self.desk.now_ms, rows, full if reads else self.pace.ahead, self.watermark)
-        self._append(epoch, self._record(wall_ms, rows, outputs_by_edge, ended), outputs_by_edge)
+        self._append(epoch, self._record(wall_ms, rows, outputs_by_edge, self.splits.ended), outputs_by_edge)
 
     def _begin_to_read(self, wall_ms: int) -> None:
         """Time in which nobody read is no silence: a split that has not been read yet is not idle, and one that was
         not for a while is no more so than before."""
         if not self.reading:
-            for known in self.splits.values():
+            for known in self.splits.known.values():
                 known[4] = known[4] + wall_ms - self.cut_wall_ms if known[4] else wall_ms
         self.reading = True
-
-    def _watermark(self, wall_ms: int) -> int:
-        """By split, so that it does not depend on how splits are spread; ended and idle ones hold nobody back. It may
-        step back when an idle split wakes up: receivers see to it that theirs does not."""
-        times = [known[2] for known in self._active(wall_ms)]
-        if times:
-            return min(time - self.intake.lateness_us if time > BEGINNING else BEGINNING for time in times)
-        return FOREVER if all(known[3] for known in self.splits.values()) else self.watermark
-
-    def _reached(self) -> int:
-        """Where the latest row would have left the watermark, whichever split it came by."""
-        latest: int = max((known[2] for known in self.splits.values()), default=BEGINNING)
-        return latest - self.intake.lateness_us if latest > BEGINNING else BEGINNING
-
-    def _active(self, wall_ms: int) -> list[list[Any]]:
-        """The splits that are neither ended nor idle."""
-        idle_ms = self.intake.idle_ms
-        open_ones = [known for known in self.splits.values() if not known[3]]
-        return [known for known in open_ones if idle_ms is None or wall_ms - known[4] < idle_ms]
 
     def _record(self, wall_ms: int, rows: int, outputs: dict[str, Batch], ended: bool) -> Record:
         return {
@@ -280,10 +256,10 @@ class SourcePartition:
             "now": wall_ms,
             "watermark": self.watermark,
             "ended": ended,
-            "idle": not ended and not self._active(wall_ms),
+            "idle": not ended and not self.splits.active(wall_ms),
             "edges": shapes_of(outputs),
             "rows": rows,
-            "splits": {str(split): list(known) for split, known in self.splits.items()},
+            "splits": {str(split): list(known) for split, known in self.splits.known.items()},
         }
 
     def _append(self, epoch: int, record: Record, outputs: dict[str, Batch]) -> None:
@@ -307,7 +283,7 @@ class SourcePartition:
         else:
             self.appending = None
             self.rows += record["rows"]
-            for known in self.splits.values():
+            for known in self.splits.known.values():
                 known[0] = known[1]
             self.outputs.count(outputs)
             with self._failing():
@@ -321,8 +297,8 @@ class SourcePartition:
         self.watermark = record["watermark"]
         self.ended = record["ended"]
         self.logged = True
-        self.told.announced(epoch, self.splits)
-        watermark = self._reached() if self.ended else self.watermark
+        self.told.announced(epoch, self.splits.known)
+        watermark = self.splits.reached() if self.ended else self.watermark
         progress = Progress(epoch, record["now"], watermark, ended=self.ended, idle=record["idle"])
         if epoch < self.entry.first:
             for buffer in self.outputs.buffers.values():
@@ -361,8 +337,13 @@ class SourcePartition:
             self.truncated = below
             self.told.trimmed(below)
             self.desk.effects.append(Truncate(self.entry.partition, self.entry.generation, below))
-        if self.epoch >= self.entry.last:
+        if self._said_all:
             self.desk.changed = True
+
+    @property
+    def _said_all(self) -> bool:
+        """Of its life: one that has ended may have done so before its last epoch."""
+        return self.ended or self.epoch >= self.entry.last
 
     def status(self) -> Status:
         replace = self.desk.journal.replacing(self.entry.partition)
@@ -376,25 +357,17 @@ class SourcePartition:
             own_checkpoints=2 if self.logged else 0,
             accepted=self.running,
             begun=(FOREVER if self.ended else self.epoch) if resting else -1,
-            drained=self.running and self.epoch >= self.entry.last and self.outputs.empty,
+            drained=self.running and self._said_all and self.outputs.empty,
             ended=self.running and self.ended,
             fenced=self.fenced,
             failure=self.failure,
-            statistics={"rows_out": self.rows, "buffer_bytes": self.outputs.size_bytes, **self._refused()},
+            statistics={"rows_out": self.rows, "buffer_bytes": self.outputs.size_bytes, **self.splits.refused()},
             watermark=self.watermark,
-            idle=self.running and not self.ended and not self._active(self.cut_wall_ms),
+            idle=self.running and not self.ended and not self.splits.active(self.cut_wall_ms),
             accused=self.wary.accused,
         )
-
-    def _refused(self) -> dict[str, int]:
-        counters = [known[5] for known in self.splits.values()]
-        return {name: sum(c.get(name, 0) for c in counters) for name in ("errors", "skipped")}
 
     def stop(self) -> None:
         self.running = False
         self.told.close()
         self.desk.forget(self)
-
-
-def _splits(record: Record) -> list[tuple[int, list[Any]]]:
-    return [(int(split), known) for split, known in record["splits"].items()]

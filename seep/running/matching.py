@@ -120,13 +120,25 @@ def _check_source(where: str, node: Node, old: str, saved: Mapping[str, Any]) ->
             f"source {node.name!r} was a {saved['kind']} when savepoint {where!r} was taken and is a {kind_of(node)}"
             f" now, which has other positions; to read it from its beginning, drop {old!r}"
         )
+    splits_now(where, node, saved)
+
+
+def splits_now(where: str, node: Node, saved: Mapping[str, Any]) -> dict[int, tuple[str | None, Any]]:
+    """The splits of a saved source by the numbers that they have now: (number in the savepoint, position). Those that
+    appeared after it was taken have None for a number, where the source knows where they begin."""
+    taken_up = getattr(node.make.connector, "taken_up", None)
+    positions = {int(split): known[1] for split, known in saved["splits"].items()}
+    if taken_up is not None:
+        found = taken_up(positions).items()
+        return {number: (None if old is None else str(old), position) for number, (old, position) in found}
     splits = node.make().splits
-    lost = [split for split in saved["splits"] if int(split) >= splits]
+    lost = [split for split in positions if split >= splits]
     if lost:
         raise Misuse(
             f"savepoint {where!r} holds {splits + len(lost)} splits of source {node.name!r}, which now has {splits}:"
             " what was read of the others would be forgotten; give it the files or splits it had"
         )
+    return {split: (str(split), position) for split, position in positions.items()}
 
 
 def _books(manifest: Manifest, graph: Graph, was: Mapping[str, str]) -> dict[str, dict[str, str]]:

@@ -20,11 +20,11 @@ from seep.flow.fused import ACCOUNTS, BOOKS, TAILS
 from seep.model.arrow import BUCKET, KEY, REPLICATED, ArrowState, joined
 from seep.model.epoch import Progress
 from seep.model.ids import BEGINNING, EVERYTHING, Generation, KeyRange, PartitionId
-from seep.partition.contract import Graph, Node, split_buckets
+from seep.partition.contract import Graph, Node, split_bucket
 from seep.protocol.effects import Append, FenceStore, PutCheckpoint, SwapJournal
 from seep.protocol.journal import Entry, Journal
 from seep.running.audit import Counters, add, counted_in, sent_to
-from seep.running.matching import Match
+from seep.running.matching import Match, splits_now
 from seep.state.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -117,11 +117,11 @@ class Placing:
         if not saved["splits"]:
             return
         self._watermarks[node.name] = saved["watermark"]
-        lows = [key_range.low for key_range in split_buckets(node.make().splits)]
-        splits: dict[int, list[Any]] = {}
-        for split, (_, end, *rest, counted) in saved["splits"].items():
-            splits[int(split)] = [end, end, *rest, self.matched.counters(node.name, counted)]
-            add(self._counters[node.name], splits[int(split)][-1])
+        first, splits = node.make().splits, {}
+        for split, (old, at) in splits_now(self.saved.path.name, node, saved).items():
+            rest, counted = ([BEGINNING, False, 0], {}) if old is None else _kept(saved["splits"][old])
+            splits[split] = [at, at, *rest, self.matched.counters(node.name, counted)]
+            add(self._counters[node.name], splits[split][-1])
         for entry in entries:
             record = {
                 "after": after - 1,
@@ -131,7 +131,11 @@ class Placing:
                 "idle": False,
                 "edges": {},
                 "rows": 0,
-                "splits": {str(split): known for split, known in splits.items() if lows[split] in entry.key_range},
+                "splits": {
+                    str(split): known
+                    for split, known in splits.items()
+                    if split_bucket(split, first) in entry.key_range
+                },
             }
             self._put(Append(0, entry.partition, FIRST, after, record))
 
@@ -149,6 +153,12 @@ class Placing:
         reply = self.store.perform(effect)
         if reply is None or reply.error:
             raise DataLoss(f"savepoint {self.saved.path.name!r} could not be put in place: {reply and reply.value}")
+
+
+def _kept(known: list[Any]) -> tuple[list[Any], dict[str, int]]:
+    """Of a split: its times, and its counters."""
+    _, _, *rest, counted = known
+    return rest, counted
 
 
 def united(states: list[ArrowState]) -> ArrowState:

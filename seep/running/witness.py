@@ -124,8 +124,8 @@ class Witness:
             cuts = source_cuts(self.graph, self, name)
             for epoch in sorted(epoch for epoch in cuts if self.begun.epoch < epoch <= upto):
                 for split, (start, end, *_) in cuts[epoch].items():
-                    if start != at.get(split):
-                        yield f"{name}: split {split} goes on at {start} in epoch {epoch}, and stood at {at.get(split)}"
+                    if start != at.get(split, start):  # one that appeared meanwhile begins where it says
+                        yield f"{name}: split {split} goes on at {start} in epoch {epoch}, and stood at {at[split]}"
                         return
                     at[split] = end
 

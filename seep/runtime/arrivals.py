@@ -45,5 +45,5 @@ def rows_behind(partition: SourcePartition) -> int | None:
     if behind is None:
         return None
     wall_ms = partition.desk.wall_ms
-    found = [behind(split, known[1], wall_ms) for split, known in partition.splits.items() if not known[3]]
+    found = [behind(split, known[1], wall_ms) for split, known in partition.splits.known.items() if not known[3]]
     return None if None in found else sum(found)

@@ -65,11 +65,11 @@ class Lane:
             size += len(found[-1].record or b"")
         return found
 
-    def complain(self, problem: OSError) -> None:
+    def complain(self, problem: OSError, what_now: str) -> None:
         if now_ms() - self._complained_ms > COMPLAIN_MS:
             self._complained_ms = now_ms()
             who = self.sink.entry.partition
-            print(f"{who}: cannot publish, trying again: {problem}", file=sys.stderr, flush=True)
+            print(f"{who}: cannot publish, {what_now}: {problem}", file=sys.stderr, flush=True)
 
 
 class Background:
@@ -125,8 +125,10 @@ class Background:
         """Finish what has begun."""
         self._closing.set()
         lanes = [lane.thread for lane in self._lanes.values()]
+        # Of a sink that may show each epoch once, nobody shows later what is left out now.
+        later = [self._folds, *(lane.thread for lane in self._lanes.values() if lane.sink.outlet.repeats)]
         for pool in (self._logs, self._loads, self._saves, self._folds, *lanes):
-            pool.shutdown(wait=True, cancel_futures=pool in (self._folds, *lanes))
+            pool.shutdown(wait=True, cancel_futures=pool in later)
 
     def _run(self, work: Callable[[], StoreReply | Published | None]) -> None:
         try:
@@ -172,7 +174,11 @@ class Background:
                 return Published(who, -1, len(effects), failure_of(who, error), generation)
             except OSError as problem:
                 self.publish_failures += 1
-                lane.complain(problem)
+                if not lane.sink.outlet.repeats:
+                    first, last = commits[0][0], commits[-1][0]
+                    lane.complain(problem, f"epochs {first} to {last} may be lost (at most once)")
+                    return Published(who, last, len(effects), generation=generation)
+                lane.complain(problem, "trying again")
                 if self._closing.wait(PUBLISH_RETRY_SECONDS):
                     return None
         return None

@@ -73,6 +73,11 @@ class ColumnIntake:
         self.inner = inner
         self.epoch, self.care = 0, CAREFREE
         self.splits, self.lateness_us, self.idle_ms = inner.splits, inner.lateness_us, inner.idle_ms
+        self.appeared = inner.appeared  # type: ignore[attr-defined]
+
+    @property
+    def grows(self) -> bool:
+        return bool(self.inner.grows)  # type: ignore[attr-defined]
 
     def read(self, split: int, position: Any, until: Any, limit_rows: int, now_ms: int) -> Reading | None:
         self.inner.epoch, self.inner.care = self.epoch, self.care
@@ -116,7 +121,7 @@ class ColumnLogic:
 
 class ColumnOutlet:
     def __init__(self, inner: Outlet) -> None:
-        self.inner = inner
+        self.inner, self.repeats = inner, inner.repeats
 
     def encode(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> bytes | None:
         items = self.inner.encode(moment, _light(inputs))

@@ -30,13 +30,13 @@ def now_and_then(row: Row) -> bool:
     return row[1] % ONE_IN == 7
 
 
-def sift(care: Care, items: list[Item], deadly: Deadly) -> tuple[list[Item], list[Item]]:
+def sift(care: Care, items: list[Item], deadly: Deadly, step: str = "step") -> tuple[list[Item], list[Item]]:
     """User code runs for these rows: those that it has survived, and letters for those that are left out."""
     seen: Counter[int] = Counter()
     good: list[Item] = []
     letters: list[Item] = []
     for bucket, row in items:
-        spot = Spot("step", bucket, seen[bucket])
+        spot = Spot(step, bucket, seen[bucket])
         seen[bucket] += 1
         if spot in care.skips:
             if not deadly(row):
@@ -64,8 +64,8 @@ class DeadlyChained(Chained):
 class DeadlyIntake(LightIntake):
     deadly: Deadly = staticmethod(now_and_then)
 
-    def step(self, items: list[Item]) -> list[Item]:
-        good, letters = sift(self.care, items, self.deadly)
+    def step(self, split: int, items: list[Item]) -> list[Item]:
+        good, letters = sift(self.care, items, self.deadly, f"{split}:")
         return good + letters
 
 

@@ -38,7 +38,9 @@ ASKING = ("scale", "scale", "scale", "scale neighbours", "fix epoch")
 """What users ask for: no faults, but what faults must meet."""
 ENDING = ("drain", "flip", "wipe")
 """The flow may end by it: a drain, or a stop with a report."""
-KINDS = (*HITTING, *ASKING, *ENDING)
+GROWING = "grow"
+"""A source gets a split more, in flows whose sources may."""
+KINDS = (*HITTING, *ASKING, *ENDING, GROWING)
 
 RESERVES = 40
 
@@ -70,6 +72,10 @@ def draw_faults(random: Random, until_ms: float) -> list[Fault]:
         after = [random.choice(hitting) for _ in range(random.randint(1, 3))]
         late = [_draw(random, kind, random.random() * 40.0, LATE) for kind in (ending, *after)]
     return [*sorted(main, key=lambda fault: fault.at_ms), *reserve, *late]
+
+
+def draw_growth(random: Random, until_ms: float) -> list[Fault]:
+    return [_draw(random, GROWING, random.random() * until_ms) for _ in range(random.randint(1, 5))]
 
 
 def _draw(random: Random, kind: str, at_ms: float, part: str = MAIN) -> Fault:

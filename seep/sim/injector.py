@@ -10,7 +10,7 @@ from seep.control.requests import FixEpoch, Rebalance, ReleaseEpoch, ScaleTo, St
 from seep.model.ids import BUCKETS, CONTROLLER, EVERYTHING, KeyRange, PartitionId
 from seep.partition.operator import OperatorPartition
 from seep.partition.worker import Worker
-from seep.sim.faults import ASKING, CRASH, RESERVE, Fault
+from seep.sim.faults import ASKING, CRASH, GROWING, RESERVE, Fault
 from seep.sim.flows import DrawnFlow
 from seep.sim.interrupted import controller_steps, named_steps
 from seep.sim.world import SimNode, World
@@ -50,6 +50,7 @@ class Injector:
             "damage": self._damage,
             "forget copies": self._forget_copies,
             "idle": self._idle,
+            GROWING: self._grow,
             "scale": self._scale,
             "scale neighbours": self._scale,
             "fix epoch": self._fix_epoch,
@@ -67,7 +68,7 @@ class Injector:
             # The reserve is there to hit.
             return self.perform(with_fields(fault, kind=CRASH), tries)
         if hit:
-            self.hits += fault.kind not in ASKING
+            self.hits += fault.kind not in (*ASKING, GROWING)
             self.kinds[fault.kind] += 1
         elif tries > 1:
             self.world.at(AGAIN_MS, self.perform, fault, tries - 1)
@@ -256,6 +257,16 @@ class Injector:
         supply.paused.add(split)
         self.world.at(fault.length_ms, lambda: supply.paused.discard(split))
         return True
+
+    def _grow(self, fault: Fault) -> bool:
+        """A split more: the next number, or one far away."""
+        names = sorted(self.flow.supplies)
+        name = names[fault.pick % len(names)]
+        supply = self.flow.supplies[name]
+        if supply.ends is None:
+            far = fault.pick >> 4 & 1
+            supply.later.append((fault.pick << 20 if far else self.flow.splits[name]) + len(supply.later))
+        return supply.ends is None
 
     def _scale(self, fault: Fault) -> bool:
         names = list(self.world.graph.nodes)

@@ -13,13 +13,15 @@ from typing import Any
 from seep.model.care import CAREFREE, Care
 from seep.model.epoch import Moment
 from seep.model.ids import BUCKETS, FOREVER, GROUP_BUCKETS, KeyRange, PartitionId
-from seep.partition.contract import Reading, split_buckets
+from seep.partition.contract import Reading, split_bucket
 
 Row = tuple[int, int, int]
 Item = tuple[int, Row]
 """(bucket, row)"""
 
 WINDOW_US = 40_000
+LATER_BEGINS = 3
+"""The position where a split begins that has appeared later."""
 EVERYWHERE = -1
 """The bucket of an entry of the state that every partition has."""
 
@@ -242,10 +244,14 @@ class Supply:
         self.furthest: dict[int, int] = {}
         self.paused: set[int] = set()
         """Splits that have nothing new for a while."""
+        self.grows = False
+        self.later: list[int] = []
+        """Splits that have appeared since the beginning."""
 
     def end(self, splits: int, more: int) -> None:
         """A few rows more than anybody has read, and that is all."""
         self.ends = {split: self.furthest.get(split, 0) + more for split in range(splits)}
+        self.ends |= {split: self.furthest.get(split, LATER_BEGINS) + more for split in self.later}
 
 
 class LightIntake:
@@ -269,7 +275,16 @@ class LightIntake:
         self.supply = supply or Supply()
         if supply is None:
             self.supply.ends = dict.fromkeys(range(splits), rows)
-        self.origin = [r.low for r in split_buckets(splits)]
+
+    @property
+    def grows(self) -> bool:
+        return self.supply.grows and self.supply.ends is None
+
+    def appeared(self, now_ms: int) -> dict[int, int]:
+        """Some are not heard of at some moments, like of a broker that is behind; of all in the end."""
+        supply = self.supply
+        told = [split for split in supply.later if supply.ends is not None or (split + now_ms) % 3]
+        return dict.fromkeys(told, LATER_BEGINS)
 
     def end(self, split: int) -> int:
         ends = self.supply.ends
@@ -279,7 +294,7 @@ class LightIntake:
         noise = (index * 7919 + split * 104_729 + self.salt * 15_485_863) * 2_654_435_761 >> 5
         return noise % self.keys, noise % 9973, index * 4_000 + (noise >> 9) % 20_000
 
-    def step(self, items: list[Item]) -> list[Item]:
+    def step(self, split: int, items: list[Item]) -> list[Item]:
         """What is fused behind the source."""
         return items
 
@@ -293,7 +308,7 @@ class LightIntake:
         if end <= start:
             return Reading({}, start, 0, ended=True) if start >= last else None
         rows = [self.row(split, i) for i in range(start, end)]
-        items = self.step([(self.origin[split], row) for row in rows])
+        items = self.step(split, [(split_bucket(split, self.splits), row) for row in rows])
         outputs = {name: LightBatch(tuple((route(i), i[1]) for i in items)) for name, route in self.routes.items()}
         return Reading(outputs, end, len(rows), max(r[2] for r in rows), ended=end >= last)
 
@@ -301,6 +316,8 @@ class LightIntake:
 class LightOutlet:
     """The committed record is the rows themselves, in canonical order. Like a file, it shows a few epochs at once: the
     log of those is needed until then."""
+
+    repeats = True
 
     def encode(self, moment: Moment, inputs: Sequence[tuple[int, LightBatch]]) -> Any:
         items = [item for _, batch in inputs for item in batch.items]

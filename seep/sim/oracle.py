@@ -18,7 +18,7 @@ from seep.model.batch import State
 from seep.model.care import Care
 from seep.model.epoch import Moment
 from seep.model.ids import BEGINNING, BUCKETS, FOREVER, KeyRange, PartitionId
-from seep.partition.contract import Graph, Node
+from seep.partition.contract import Graph, Node, split_bucket
 from seep.protocol.journal import SHADOW, Journal, tiles
 from seep.sim.store import SimStore
 
@@ -68,7 +68,7 @@ def check_sources(graph: Graph, store: SimStore, complete: bool = True) -> None:
         if node.kind != "source":
             continue
         cuts, intake = source_cuts(graph, store, node.name), node.make()
-        at: dict[int, Any] = {}
+        at: dict[int, Any] = dict(intake.appeared(0))
         for epoch in sorted(cuts):
             for split, (start, end, *_) in cuts[epoch].items():
                 if (at.get(split) or 0) != (start or 0):
@@ -76,7 +76,7 @@ def check_sources(graph: Graph, store: SimStore, complete: bool = True) -> None:
                 at[split] = end
         _check_records(store, node.name)
         _check_tables_first(graph, store, node, cuts)
-        if complete and any((at.get(split) or 0) != intake.end(split) for split in range(intake.splits)):
+        if complete and any((at.get(split) or 0) != intake.end(split) for split in (*range(intake.splits), *at)):
             raise Violation(f"{node.name}: not all rows were read: {at}")
 
 
@@ -127,7 +127,7 @@ def expected(graph: Graph, store: Logs, begun: Begun = NOTHING_YET, upto: int = 
             if node.kind == "source":
                 now[name] = max(now[name], walls.get(name, {}).get(epoch, 0))  # one that never cut has none
                 machines[name].epoch = epoch
-                for split, cut in sorted(cuts[name].get(epoch, {}).items()):
+                for split, cut in _in_order(machines[name], cuts[name].get(epoch, {})):
                     machines[name].care = Care(journal.skips(name, afters[name][epoch, split]))
                     _read(machines[name], split, cut, now[name], batches)
                 marks[name] = (now[name], *clocks[name].at(epoch), clocks[name].reached())
@@ -181,6 +181,10 @@ def _afters(store: Logs, source: str) -> dict[tuple[int, int], int]:
     return found
 
 
+def _in_order(intake: Any, cut: dict[int, list[Any]]) -> list[tuple[int, list[Any]]]:
+    return sorted(cut.items(), key=lambda one: (split_bucket(one[0], intake.splits), one[0]))
+
+
 def _read(intake: Any, split: int, cut: list[Any], now_ms: int, batches: dict[str, Any]) -> None:
     """The rows of one split, behind those of the splits before it."""
     start, end, *_ = cut
@@ -207,6 +211,7 @@ class _Clock:
                     since = epoch if epoch >= firsts[partition] else epoch + 0.5
                     said += [(since, int(split), known, record["now"]) for split, known in record["splits"].items()]
         self.said = sorted(said, key=lambda one: one[:2], reverse=True)
+        self.over = _over(store, source)
         self.known: dict[int, tuple[list[Any], int]] = {}
 
     def at(self, epoch: int) -> tuple[int, bool]:
@@ -214,10 +219,10 @@ class _Clock:
         while self.said and self.said[-1][0] <= epoch:
             _, split, known, now_ms = self.said.pop()
             self.known[split] = (known, now_ms)
-        if len(self.known) < self.intake.splits:
+        if any(split not in self.known for split in range(self.intake.splits)):
             return BEGINNING, False
         open_ones = [(known, now_ms) for known, now_ms in self.known.values() if not known[3]]
-        if not open_ones:
+        if epoch >= self.over:
             return FOREVER, False
         idle_ms, lateness = self.intake.idle_ms, self.intake.lateness_us
         active = [known[2] for known, now_ms in open_ones if idle_ms is None or now_ms - known[4] < idle_ms]
@@ -227,6 +232,13 @@ class _Clock:
         """By the latest of all rows so far."""
         latest = max((known[2] for known, _ in self.known.values()), default=BEGINNING)
         return latest - self.intake.lateness_us if latest > BEGINNING else BEGINNING
+
+
+def _over(store: Logs, source: str) -> int:
+    """The epoch by which every partition that was there in the end has said that nothing follows."""
+    live = [entry.partition for entry in store.journals[-1].of(source) if entry.last == FOREVER]
+    ends = [[epoch for epoch, record in store.history.get(one, ()) if record["ended"]] for one in live]
+    return max(found[0] for found in ends) if all(ends) else FOREVER
 
 
 def committed(store: SimStore, sink: str) -> dict[int, Any]:

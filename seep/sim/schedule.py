@@ -20,7 +20,7 @@ from seep.partition.worker import Worker
 from seep.protocol.journal import SEALED, Journal
 from seep.sim.checks import Watch, unrest
 from seep.sim.deadly import poisoned
-from seep.sim.faults import LATE, MAIN, RESERVE, Fault, draw_faults
+from seep.sim.faults import LATE, MAIN, RESERVE, Fault, draw_faults, draw_growth
 from seep.sim.flows import DrawnFlow, draw_flow
 from seep.sim.injector import Injector
 from seep.sim.oracle import Violation, check_journals, check_output, check_sources
@@ -34,6 +34,8 @@ COLUMNS_EVERY = 20
 """Every so many seeds everything goes through Arrow columns, the wire form and the checkpoint codec."""
 POISON_EVERY = 6
 """Every so many seeds (and not the others) some rows kill whoever runs them."""
+GROWS_EVERY = 3
+"""Every so many seeds the sources get splits while they run."""
 LOOK_MS = 2.0
 LAST_ROWS = 6
 LIMIT_MS = 30_000.0
@@ -96,16 +98,22 @@ def draw_settings(random: Random) -> Settings:
     )
 
 
-def draw_schedule(random: Random) -> Drawn:
+def draw_schedule(random: Random, seed: int) -> Drawn:
     flow, settings = draw_flow(random), draw_settings(random)
     workers, parts = random.choice((1, 2, 3, 4)), random.choice((1, 1, 2, 3))
-    return Drawn(flow, settings, workers, parts, draw_faults(random, random.choice((90.0, 240.0))))
+    until_ms = random.choice((90.0, 240.0))
+    faults = draw_faults(random, until_ms)
+    if seed % GROWS_EVERY == 1:
+        faults = [*draw_growth(random, until_ms), *faults]
+        for supply in flow.supplies.values():
+            supply.grows = True
+    return Drawn(flow, settings, workers, parts, faults)
 
 
 def run_schedule(seed: int, faults: list[Fault] | None = None) -> Outcome:
     """Run the seed's flow under the seed's faults (or the given ones), heal, and judge."""
     random = Random(seed)
-    drawn = draw_schedule(random)
+    drawn = draw_schedule(random, seed)
     columns, poison = seed % COLUMNS_EVERY == 0, seed % POISON_EVERY == 2
     flow, graph = drawn.flow, poisoned(drawn.flow.graph) if poison else drawn.flow.graph
     world = (_columns if columns else World)(graph, drawn.settings, random, drawn.workers, drawn.parts)

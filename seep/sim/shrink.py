@@ -10,7 +10,7 @@ from seep.sim.schedule import draw_schedule, run_schedule
 
 def faults_of(seed: int) -> list[Fault]:
     """The faults that `run_schedule(seed)` draws."""
-    return draw_schedule(Random(seed)).faults
+    return draw_schedule(Random(seed), seed).faults
 
 
 def shrink(seed: int, faults: list[Fault] | None = None) -> list[Fault]:

@@ -42,7 +42,7 @@ LIMIT_MS = 20_000.0
 
 
 def chain(rows: int = 160, starts: Mapping[str, int] | None = None, deep: bool = False, **kinds: Any) -> Graph:
-    """s -> a -> out, or s -> a -> b -> out when `deep`; ``s=`` and ``a=`` put another intake or operator in."""
+    """s -> a -> out, or s -> a -> b -> out when `deep`; ``s=``, ``a=``, ``out=`` put another one in."""
     starts = starts or {}
     intake = kinds.get("s", LightIntake)
     logic = kinds.get("a", partial(Chained, keys=17))
@@ -52,7 +52,7 @@ def chain(rows: int = 160, starts: Mapping[str, int] | None = None, deep: bool =
         "s": partial(intake, 5, 2, rows // 2, 40, routes={"s>a": by_key}),
         "a": partial(logic, routes={"a>b": by_key} if deep else {"a>out": local}),
         "b": partial(Chained, keys=17, routes={"b>out": local}),
-        "out": LightOutlet,
+        "out": kinds.get("out", LightOutlet),
     }
     kind = {"s": "source", "out": "sink"}
     nodes = {name: Node(name, kind.get(name, "operator"), makes[name], start=starts.get(name, 1)) for name in names}

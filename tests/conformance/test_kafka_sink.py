@@ -150,6 +150,16 @@ def test_at_least_once_writes_again_what_it_did_not_mark(kafka: KafkaBroker, top
     assert written(kafka, topic) == texts([1, 2, 2])
 
 
+def test_at_most_once_needs_neither_transactions_nor_marks(kafka: KafkaBroker, topic: str) -> None:
+    sink = FaultySink(topic, servers=kafka.address).prepared()
+    Faulty.fault = "before"  # in a commit of a mark, which there is none of
+    opened = sink.open(Opening("out", guarantee="at-most-once", forgotten=True))
+    opened([epoch(1), Committed(2, None, False)])
+    opened([epoch(3)])
+    Faulty.fault = ""
+    assert written(kafka, topic) == texts([1, 3])
+
+
 ROWS = [
     {"k": "a", "n": 1, "x": 1.5, "at": datetime(2024, 1, 2, 3, 4, 5, 6, UTC), "tags": ["x", "y"]},
     {"k": 'b\n"é', "n": None, "x": -0.0, "at": datetime(1969, 1, 1, tzinfo=UTC), "tags": []},

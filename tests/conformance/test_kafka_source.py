@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -20,8 +21,8 @@ from hypothesis import strategies as st
 import seep
 from benchmarks.servers.kafka import KafkaBroker, fetched, free_ports
 from seep.connectors.contract import Rows
-from seep.connectors.kafka import client
-from tests.kafka import PATIENCE_SECONDS, make_topic, write, write_in_transactions
+from seep.connectors.kafka import client, discovery, reader
+from tests.kafka import PATIENCE_SECONDS, make_topic, more_partitions, write, write_in_transactions
 
 pytestmark = pytest.mark.server
 _NUMBERS = count()
@@ -191,12 +192,115 @@ def test_topics_of_a_pattern_are_read_as_one_source(kafka: KafkaBroker) -> None:
     found.select("n", "_topic", "_partition").collect("rows")
     found.errors.collect("errors")
     source = source_of(kafka, "^like-.*").prepared()
-    make_topic(kafka.address, "like-aa")  # later: read by the next start
+    make_topic(kafka.address, "like-aa")  # later
     assert source.splits == 3
     assert [numbers_of(drain(source, split, [3])) for split in range(3)] == [[1], [], [2]]
     result = seep.run(flow)
     assert sorted(tuple(row.values()) for row in result["rows"].to_pylist()) == [(1, "like-a", 0), (2, "like-b", 1)]
     assert [letter["position"] for letter in result["errors"].to_pylist()] == ["3:like-b:1:1"]
+
+
+def found_later(source: seep.KafkaSource, count: int) -> dict[int, Any]:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while len(source.appeared(0)) < count:
+        assert time.monotonic() < deadline, f"found {source.appeared(0)}"
+        time.sleep(0.05)
+    return source.appeared(0)
+
+
+def sent(source: seep.KafkaSource) -> seep.KafkaSource:
+    """As another worker has it."""
+    found = pickle.loads(pickle.dumps(source))  # noqa: S301
+    assert isinstance(found, seep.KafkaSource)
+    return found
+
+
+def again(source: seep.KafkaSource, split: int, begins: Any, piece: Rows) -> None:
+    """Another worker, which has never looked for new partitions, reads the same by what the log says."""
+    reread = sent(source).read(split, begins, piece.position, 2**62, 0)
+    assert reread is not None
+    assert (reread.record, reread.position) == (piece.record, piece.position)
+
+
+QUICKLY = {"topic.metadata.refresh.interval.ms": 100}
+
+
+def test_partitions_that_a_topic_gets_later_are_found(kafka: KafkaBroker, topic: str) -> None:
+    source = source_of(kafka, topic, load=None, start="latest", config=QUICKLY).prepared()
+    assert source.grows
+    assert source.appeared(0) == {}
+    more_partitions(kafka.address, topic, 4)
+    write(kafka.address, topic, rows([1, 2]), partition=3)
+    assert found_later(source, 2) == {2: 0, 3: 0}
+    piece = read(source, 3, 0)
+    assert piece.record.column("n").to_pylist() == [1, 2]
+    again(source, 3, 0, piece)
+    for fixed in (source_of(kafka, topic), source_of(kafka, topic, load=None, config={next(iter(QUICKLY)): -1})):
+        assert not fixed.prepared().grows
+
+
+def test_topics_that_match_a_pattern_later_are_found(kafka: KafkaBroker) -> None:
+    make_topic(kafka.address, "late-m", 1)
+    source = source_of(kafka, "^late-.*", load=None, config=QUICKLY).prepared()
+    assert (source.splits, source.begins(0)) == (1, "late-m:0:0")
+    make_topic(kafka.address, "late-a", 2)
+    more_partitions(kafka.address, "late-m", 2)
+    write(kafka.address, "late-a", rows([7]), partition=1)
+    later = found_later(source, 3)
+    assert sorted(later.values()) == ["late-a:0:0", "late-a:1:0", "late-m:1:0"]
+    assert found_later(sent(source), 3) == later  # another worker gives them the same numbers
+    (split,) = [split for split, begins in later.items() if begins == "late-a:1:0"]
+    piece = read(source, split, later[split])
+    assert (piece.record.column("n").to_pylist(), piece.position) == ([7], "late-a:1:1")
+    again(source, split, later[split], piece)
+
+
+def test_looking_for_new_partitions_survives_a_broker_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "ASK_SECONDS", 0.3)
+    (port,) = free_ports(1)
+    looking = discovery.Discovery("nobody", f"127.0.0.1:{port}", {}, "topic", [], every_ms=50)
+    for _ in range(2):
+        assert looking.look() == {}
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while looking._looking:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        time.sleep(0.06)
+
+
+def test_a_topic_that_is_deleted_stops_the_flow_in_one_line(
+    kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that was found later."""
+    monkeypatch.setattr(reader, "GONE_SECONDS", 0.5)
+    make_topic(kafka.address, "gone-a")
+    source = source_of(kafka, "^gone-.*", load=None, config=QUICKLY).prepared()
+    make_topic(kafka.address, "gone-b")
+    ((later, begins),) = found_later(source, 1).items()
+    for name in ("gone-a", "gone-b"):
+        write(kafka.address, name, rows([1]))
+    positions = {split: read(source, split, at).position for split, at in ((0, None), (later, begins))}
+    admin = AdminClient({"bootstrap.servers": kafka.address})
+    for done in admin.delete_topics(["gone-a", "gone-b"]).values():
+        done.result(PATIENCE_SECONDS)
+    for split, name in ((0, "gone-a"), (later, "gone-b")):
+        why = f"'{name}', partition 0: it is not there any more, and what was not read of it is lost"
+        one_line(lambda split=split: read(source, split, positions[split]), seep.DataLoss, why)  # type: ignore[misc]
+
+
+def test_a_savepoint_names_topics_and_not_numbers(kafka: KafkaBroker) -> None:
+    """What was read of each is found again although the numbers are others by then; what appeared in between begins
+    with its first message, also with ``start="latest"``."""
+    make_topic(kafka.address, "kept-m", 1)
+    before = source_of(kafka, "^kept-.*", load=None, start="latest").prepared()
+    make_topic(kafka.address, "kept-a", 1)
+    write(kafka.address, "kept-a", rows([7]), partition=0)
+    now = source_of(kafka, "^kept-.*", load=None, start="latest").prepared()
+    assert now.begins(0) == "kept-a:0:1"
+    assert now.taken_up({0: before.begins(0)}) == {0: (None, "kept-a:0:0"), 1: (0, "kept-m:0:0")}
+    with pytest.raises(seep.Misuse, match=r"partition 3 of 'kept-m' was read .* not there any more") as refused:
+        now.taken_up({0: "kept-m:3:9"})
+    assert "\n" not in str(refused.value)
 
 
 def test_a_broker_that_dies_is_waited_for(mortal_kafka: KafkaBroker) -> None:
@@ -233,6 +337,8 @@ def test_what_is_not_there_is_said_in_one_line(kafka: KafkaBroker, topic: str, m
     one_line(source_of(kafka, "^nothing-.*").prepared, seep.Misuse, r"no topic matches '\^nothing-\.\*'")
     one_line(lambda: source_of(kafka, "^(a"), seep.Misuse, "no regular expression")
     one_line(lambda: source_of(kafka, "^a", start={0: 1}), seep.Misuse, "start names partitions")
+    never = {"topic.metadata.refresh.interval.ms": 0}
+    one_line(lambda: source_of(kafka, topic, config=never), seep.Misuse, "interval.ms=0; give milliseconds")
     one_line(lambda: source_of(kafka, topic, gone="hide"), seep.Misuse, "gone='hide'")
     one_line(source_of(kafka, topic, start={7: 0}).prepared, seep.Misuse, "names partition 7; the topic has 2")
     one_line(source_of(kafka, topic, start={0: 9}).prepared, seep.Misuse, "start=9 of partition 0; it holds 0 to 0")

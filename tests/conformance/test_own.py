@@ -124,6 +124,52 @@ class Given(seep.Source):
         return answer
 
 
+class Folder(seep.Source):
+    """A partition for each file of a folder, also for those that are put there later; each is a line to a row."""
+
+    schema = Number
+    endless = True
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def partitions(self) -> int:  # type: ignore[override]
+        return len(list(self.path.iterdir()))
+
+    def read(self, position: Any) -> tuple[Any, Any]:
+        at = position or 0
+        found = (self.path / str(self.partition)).read_text().split()[at : at + 5]
+        return [[{"n": int(n)} for n in found]], at + len(found)
+
+
+def test_partitions_that_a_source_gets_later_are_read_from_their_start(begin: Start, tmp_path: Path) -> None:
+    folder, out = tmp_path / "in", tmp_path / "out"
+    folder.mkdir()
+
+    def put(number: int) -> None:
+        aside = tmp_path / str(number)
+        aside.write_text(" ".join(str(100 * number + n) for n in range(50)))
+        aside.replace(folder / str(number))
+
+    def numbers() -> list[int]:
+        return sorted(row["n"] for row in rows_in(out))
+
+    put(0)
+    flow = seep.Flow("grows", epoch="20ms", checkpoint="200ms")
+    flow.source("files", Folder(folder)).scale(start=2).sink("out", Log(out))
+    job = begin(flow, workers=2)
+    until(lambda: len(numbers()) == 50, "the first file", 60.0)
+    for number in (1, 2):
+        put(number)
+    job.kill("files", 1)
+    until(lambda: len(numbers()) == 150, "the others", 60.0)
+    (folder / "2").unlink()
+    with pytest.raises(seep.DataLoss, match="source Folder: partitions=2, and it had 3; they may only become more"):
+        job.wait(60.0)
+    assert numbers() == [100 * number + n for number in range(3) for n in range(50)]
+
+
 def test_a_row_that_does_not_fit_is_a_dead_letter_and_what_fails_is_tried_again() -> None:
     flow = seep.Flow("bad")
     answers = [ConnectionError("away"), ([[{"n": 1}, {"n": "x"}, {}]], "a"), OSError(), ([[(2,)]], None)]

@@ -415,6 +415,16 @@ def test_what_may_work_later_is_tried_again_with_the_same_key(server: Server, mo
         nobody([epoch(1)])
 
 
+def test_at_most_once_sends_each_epoch_a_single_time(server: Server) -> None:
+    sink = seep.HttpSink(f"http://127.0.0.1:{server.server_port}/rows").prepared()
+    publish = sink.open(Opening("out", guarantee="at-most-once"))
+    server.faults = [200, "lost", 503, 200]
+    with pytest.raises(ConnectionError, match="it answers 503"):
+        publish([epoch(number) for number in range(1, 5)])
+    assert server.requests == 4
+    assert server.rows == [{"n": 1}, {"n": 2}, {"n": 4}]  # the second had arrived, and nobody heard of it
+
+
 def test_what_cannot_be_sent_is_refused_where_it_is_declared() -> None:
     rows = seep.Flow("refused").source("rows", seep.MemorySource([{"value": b""}]))
     with pytest.raises(seep.Misuse, match="JSON has no bytes"):

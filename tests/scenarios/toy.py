@@ -89,6 +89,8 @@ class Count:
 
 
 class Out:
+    repeats = True
+
     def encode(self, moment: Moment, inputs: Sequence[tuple[int, Batch]]) -> bytes | None:
         rows = [r for _, b in inputs if isinstance(b, ArrowBatch) for r in b.record.to_pylist()]
         return json.dumps(rows).encode() if rows else None

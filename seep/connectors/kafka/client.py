@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from seep.connectors import trouble
@@ -113,6 +113,8 @@ class Trouble(trouble.Trouble):
         super().__init__(who)
         self.heard = 0
         """How often."""
+        self.codes: set[int] = set()
+        """Of all, until somebody has looked at them."""
         self.refused = ""
         """Not to be helped by trying again: the broker does not accept who we say we are."""
 
@@ -120,6 +122,7 @@ class Trouble(trouble.Trouble):
         kinds = library(self._who).KafkaError
         super().hears(words(problem))
         self.heard += 1
+        self.codes.add(problem.code())
         if problem.code() in (kinds._AUTHENTICATION, kinds.SASL_AUTHENTICATION_FAILED):
             self.refused = self.latest
 
@@ -146,12 +149,17 @@ def partitions_of(who: str, client: Any, topic: str, trouble: Trouble) -> int:
         time.sleep(0.2)
 
 
-def topics_like(who: str, client: Any, pattern: str, trouble: Trouble) -> list[str]:
+def like(pattern: str, topics: Iterable[str]) -> list[str]:
     """The topics whose whole name matches, in order; Kafka's own are never among them."""
+    return sorted(name for name in topics if not name.startswith("__") and re.fullmatch(pattern, name))
+
+
+def topics_like(who: str, client: Any, pattern: str, trouble: Trouble) -> list[str]:
+    """The topics that match now, in order. Asks until there is one, or for long enough."""
     began = time.monotonic()
     while True:
         known = asked(who, client, trouble, lambda: client.list_topics(timeout=ASK_SECONDS)).topics
-        found = sorted(name for name in known if not name.startswith("__") and re.fullmatch(pattern, name))
+        found = like(pattern, known)
         if found:
             return found
         if time.monotonic() - began > APPEAR_SECONDS:

@@ -14,6 +14,8 @@ A fenced predecessor that wakes up and begins at 1 itself does no harm: it has n
 and only those above the mark. The rightful one is fenced by that once, and begins at 1 in turn.
 
 Without transactions (at least once) the mark follows the messages: what was written between the two is written again.
+At most once there is no mark: each epoch comes here once, and what fails is given up. The client's own tries write no
+message twice, since the broker knows their numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from seep.connectors.contract import Committed, Opening
+from seep.connectors.contract import AT_MOST_ONCE, Committed, Opening
 from seep.connectors.kafka.client import Trouble, library, make, words
 from seep.connectors.kafka.encoders import Encoder
 from seep.connectors.kafka.overdue import overdue
@@ -60,6 +62,7 @@ class Publisher:
     ) -> None:
         self._who, self._topic, self._settings, self._name = who, topic, dict(settings), name
         self._transactional = opening.guarantee == "exactly-once"
+        self._marking = opening.guarantee != AT_MOST_ONCE
         self._table = opening.table_keys is not None
         self._forgotten = opening.forgotten
         self._make_encoder = make_encoder
@@ -79,7 +82,7 @@ class Publisher:
         try:
             self._begin()
             left = [commit for commit in commits if commit.epoch > self._mark]
-            stale = time.monotonic() - self._marked_at > FRESH_SECONDS
+            stale = self._marking and time.monotonic() - self._marked_at > FRESH_SECONDS
             if any(commit.record is not None or commit.ended for commit in left) or (left and stale):
                 self._write(left)
         except kafka.KafkaException as problem:
@@ -98,6 +101,11 @@ class Publisher:
         producer = make(self._who, kafka.Producer, settings)
         if self._transactional:
             producer.init_transactions(WAIT_SECONDS)
+        self._mark = self._marked(kafka) if self._marking else -1
+        producer.poll(0)  # what it has to report from before all this went well is of no interest
+        self._producer, self._heard = producer, self._trouble.heard
+
+    def _marked(self, kafka: Any) -> int:
         reading = {**self._settings, **_MARKS, "group.id": self._name, "error_cb": self._trouble.hears}
         self._marks = make(self._who, kafka.Consumer, reading)
         found = self._marks.committed([kafka.TopicPartition(self._topic, 0)], WAIT_SECONDS)[0].offset
@@ -106,9 +114,7 @@ class Publisher:
                 f"{self._who}: the broker no longer has the mark of {self._name}, which says what was published;"
                 " it forgets those of flows that stand still for longer than offsets.retention.minutes"
             )
-        producer.poll(0)  # what it has to report from before all this went well is of no interest
-        self._mark, self._heard = max(found, -1), self._trouble.heard
-        self._producer = producer
+        return max(int(found), -1)
 
     def _write(self, commits: Sequence[Committed]) -> None:
         """All of these and the mark, or nothing that anybody sees."""
@@ -119,7 +125,8 @@ class Publisher:
             if commit.record is not None:
                 self._send(commit.record)
         self._flush()
-        self._commit(commits[-1].epoch)
+        if self._marking:
+            self._commit(commits[-1].epoch)
         self._mark, self._marked_at = commits[-1].epoch, time.monotonic()
 
     def _commit(self, epoch: int) -> None:

@@ -1,8 +1,10 @@
 """A topic as a source: each of its partitions is a split, and an offset is a position.
 
-Where a flow begins and which partitions it reads is decided once, where it is started, and kept with the job: so
-``start="latest"`` means the end as it was then, for every restart, and a partition more does not move the others. The
-same goes for the topics of a pattern: their partitions are numbered through, by topic and partition.
+Where a flow begins is decided once, where it is started, and kept with the job: so ``start="latest"`` means the end as
+it was then, for every restart. The partitions that there are then are numbered through, by topic and partition. Those
+that appear later are read from their first message on; their numbers do not depend on when that was.
+
+A position is an offset; of a pattern ``topic:partition:offset``, so that a log or a savepoint says which one is meant.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from seep.connectors.kafka.client import (
     topics_like,
 )
 from seep.connectors.kafka.decoders import Decoded, Decoder, decoder_of
+from seep.connectors.kafka.discovery import REFRESH, REFRESH_MS, Discovery, Place, number_of
 from seep.connectors.kafka.reader import PartitionReader, consumer_settings
 from seep.errors import Misuse
 from seep.model.schema import TIMESTAMP, physical
@@ -48,13 +51,15 @@ class Bounds(NamedTuple):
     partition: int
     start: int
     end: int | None
+    first: int = 0
+    """Of the first message that there was."""
 
 
 class KafkaSource:
     """Messages of a topic, each a row (``format="arrow"``: each some rows).
 
-    ``topic`` is a name, or, beginning with ``^``, a regular expression: then all topics of such names are read, as they
-    are when the flow starts.
+    ``topic`` is a name, or, beginning with ``^``, a regular expression: then all topics of such names are read. Topics
+    and partitions that appear while the flow runs are read, too.
     ``schema`` is a dataclass or the like. ``format`` is ``"json"``, ``"avro"``, ``"arrow"``, ``"raw"`` (one column,
     `value`), or a function from the bytes of a message to a row. ``start`` is ``"earliest"``, ``"latest"``, a datetime
     (messages from then on) or a dict from partition to offset (those it does not name: from the earliest).
@@ -105,11 +110,13 @@ class KafkaSource:
             raise Misuse(f"{self._who}: a column of the schema is named like one of {', '.join(METADATA)}")
         self._bounds: tuple[Bounds, ...] | None = None
         self._readers: dict[int, PartitionReader] = {}
+        self._discovery: Discovery | None = None
         self._looked_ms = 0
         self._rows_of_message = 1
+        self._refresh_ms = _checked_refresh(self._who, self._config)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_readers": {}}
+        return {**self.__dict__, "_readers": {}, "_discovery": None}
 
     @property
     def schema(self) -> pa.Schema:
@@ -129,8 +136,63 @@ class KafkaSource:
         finally:
             client.close()
         found = copy.copy(self)
-        found._bounds, found._readers = tuple(bounds), {}
+        found._bounds, found._readers, found._discovery = tuple(bounds), {}, None
         return found
+
+    # --- its splits ------------------------------------------------------------------------------------------------
+
+    def begins(self, split: int) -> Any:
+        bound = self._known()[split]
+        return self._position(bound.topic, bound.partition, bound.start)
+
+    @property
+    def grows(self) -> bool:
+        return self.endless and self._refresh_ms > 0
+
+    def appeared(self, now_ms: int) -> dict[int, Any]:
+        """Partitions that were not there when the flow started, and their first messages."""
+        if self._discovery is None:
+            known = [Place(bound.topic, bound.partition) for bound in self._known()]
+            about = (self._who, self.servers, self._config, self.topic, known, self._refresh_ms)
+            self._discovery = Discovery(*about)
+        found = self._discovery.look()
+        return {
+            number_of(place) if self._several else place.partition: self._position(*place, first)
+            for place, first in found.items()
+        }
+
+    def taken_up(self, saved: Mapping[int, Any]) -> dict[int, tuple[int | None, Any]]:
+        """The splits of a savepoint by the numbers they have here, and those that it does not have: these appeared
+        after it was taken, and begin with their first message. Answers (number in the savepoint, position)."""
+        numbers = {Place(bound.topic, bound.partition): number for number, bound in enumerate(self._known())}
+        placed: dict[int, tuple[int | None, Any]] = {}
+        for split, position in saved.items():
+            topic, partition, _ = self._parsed(split, position)
+            if Place(topic, partition) not in numbers:
+                raise Misuse(
+                    f"{self._who}: partition {partition} of {topic!r} was read when the savepoint was taken, and is not"
+                    " there any more; what was read of it would be forgotten"
+                )
+            placed[numbers[Place(topic, partition)]] = (split, position)
+        for number, bound in enumerate(self._known()):
+            placed.setdefault(number, (None, self._position(bound.topic, bound.partition, bound.first)))
+        return placed
+
+    def _position(self, topic: str, partition: int, offset: int) -> Any:
+        return f"{topic}:{partition}:{offset}" if self._several else offset
+
+    def _parsed(self, split: int, position: Any) -> tuple[str, int, int]:
+        """Topic, partition and offset."""
+        if self._several and position is not None:
+            topic, partition, offset = position.split(":")
+            return topic, int(partition), int(offset)
+        if split < len(self._known()):
+            bound = self._known()[split]
+            return bound.topic, bound.partition, bound.start if position is None else position
+        return self.topic, split, position
+
+    def _end(self, split: int) -> int | None:
+        return self._known()[split].end if split < len(self._known()) else None
 
     def _bounds_of(self, client: Any, topic: str, trouble: Trouble) -> list[Bounds]:
         count = partitions_of(self._who, client, topic, trouble)
@@ -140,7 +202,8 @@ class KafkaSource:
         ]
         starts = self._starts(held, lambda times: self._at_times(client, topic, trouble, times))
         ends = [None if self.endless else high for _, high in held]
-        return [Bounds(topic, number, *bound) for number, bound in enumerate(zip(starts, ends, strict=True))]
+        firsts = [low for low, _ in held]
+        return [Bounds(topic, number, *bound) for number, bound in enumerate(zip(starts, ends, firsts, strict=True))]
 
     def _starts(self, held: list[tuple[int, int]], at_times: Callable[[list[int]], list[int]]) -> list[int]:
         match self.start:
@@ -174,13 +237,13 @@ class KafkaSource:
     # --- reading ---------------------------------------------------------------------------------------------------
 
     def read(self, split: int, position: Any, until: Any, limit_rows: int, now_ms: int) -> Rows | None:
-        _, _, start, end = self._known()[split]
-        at = start if position is None else position
-        reader = self._reader(split)
+        topic, partition, at = self._parsed(split, position)
+        end, reader = self._end(split), self._reader(split, topic, partition)
         reader.read_ms = now_ms
         self._let_go(now_ms)
         if until is not None:
-            return self._rows(reader, reader.between(at, until), at, until, until == end)
+            last = self._parsed(split, until)[2]
+            return self._rows(reader, reader.between(at, last), at, last, last == end)
         if end is not None and at >= end:
             return self._rows(reader, [], at, at, True)
         messages = reader.take(at, max(1, limit_rows // self._rows_of_message))
@@ -202,21 +265,16 @@ class KafkaSource:
             return ()
         last = min(gap.end, until) - 1
         reason = f"{last + 1 - at} offsets, {at} to {last}, are gone: the topic did not keep them, they were skipped"
-        return (Refused("", reason, self._position(reader, at)),)
-
-    def _position(self, reader: PartitionReader, offset: int) -> Any:
-        return f"{reader.topic}:{reader.partition}:{offset}" if self._several else offset
+        return (Refused("", reason, self._position(reader.topic, reader.partition, at)),)
 
     def behind(self, split: int, position: Any, now_ms: int) -> int | None:
         """In offsets, which is in messages unless they were written in transactions."""
-        _, _, start, end = self._known()[split]
-        at, reader = start if position is None else position, self._readers.get(split)
+        at, end, reader = self._parsed(split, position)[2], self._end(split), self._readers.get(split)
         left = None if reader is None else reader.behind(at)
         return left if end is None or left is None else min(left, end - at)
 
-    def _reader(self, split: int) -> PartitionReader:
+    def _reader(self, split: int, topic: str, partition: int) -> PartitionReader:
         if split not in self._readers:
-            topic, partition, *_ = self._known()[split]
             who = f"{self._who}, {topic!r}" if self._several else self._who
             self._readers[split] = PartitionReader(who, self.servers, self._config, topic, partition, self._skips)
         return self._readers[split]
@@ -228,17 +286,18 @@ class KafkaSource:
             for split in [split for split, reader in self._readers.items() if now_ms - reader.read_ms > UNREAD_MS]:
                 self._readers.pop(split).close()
 
-    def _rows(self, reader: PartitionReader, messages: list[Any], at: int, position: int, ended: bool) -> Rows:
+    def _rows(self, reader: PartitionReader, messages: list[Any], at: int, after: int, ended: bool) -> Rows:
         values = [message.value() for message in messages]
         decoded = self._decoder.decode(values)
-        refused = self._gap(reader, at, position) + tuple(
-            Refused(_shown(values[number]), reason, self._position(reader, messages[number].offset()))
+        where = (reader.topic, reader.partition)
+        refused = self._gap(reader, at, after) + tuple(
+            Refused(_shown(values[number]), reason, self._position(*where, messages[number].offset()))
             for number, reason in decoded.refused
         )
         if messages:
             self._rows_of_message = max(1, decoded.record.num_rows // len(messages))
         record = self._with_metadata(decoded, messages) if self.metadata else decoded.record
-        return Rows(record, position, ended, refused)
+        return Rows(record, self._position(*where, after), ended, refused)
 
     def _with_metadata(self, decoded: Decoded, messages: list[Any]) -> pa.RecordBatch:
         columns = [
@@ -270,6 +329,13 @@ def _check_pattern(who: str, pattern: str, start: Any) -> None:
         raise Misuse(f"{who}: this is no regular expression: {problem}") from problem
     if isinstance(start, Mapping):
         raise Misuse(f"{who}: start names partitions, of which each topic has its own; give a datetime or 'latest'")
+
+
+def _checked_refresh(who: str, config: Mapping[str, Any]) -> int:
+    every_ms = config.get(REFRESH, REFRESH_MS)
+    if type(every_ms) is not int or not (every_ms == -1 or every_ms >= 10):
+        raise Misuse(f"{who}: {REFRESH}={every_ms!r}; give milliseconds, 10 or more, or -1 to look for nothing new")
+    return every_ms
 
 
 def _checked_start(who: str, start: Any) -> Any:

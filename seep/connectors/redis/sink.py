@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from seep.connectors.contract import Committed, Opening, Publish
+from seep.connectors.contract import AT_MOST_ONCE, Committed, Opening, Publish
 from seep.connectors.redis.client import asked, check_url, connected, judged, library
 from seep.connectors.rowtext import check_json, json_lines, text_of
 from seep.errors import DataLoss, Misuse
@@ -110,7 +110,7 @@ class _RedisPartition:
         self._prefix, self._format = sink.prefix.encode(), sink.format
         self._table = opening.table_keys is not None
         self._key = sink.key or tuple(dict.fromkeys(opening.table_keys or ()))
-        self._forgotten = opening.forgotten
+        self._forgotten = opening.forgotten and opening.guarantee != AT_MOST_ONCE
         self._client: Any = connected(who, sink.url)
         self._done = -1
 

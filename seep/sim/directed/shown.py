@@ -5,6 +5,7 @@ from __future__ import annotations
 from seep.model.ids import Generation, PartitionId
 from seep.protocol.effects import Append, FenceStore, Publish, ReadLog
 from seep.sim.directed.registry import demand, scenario
+from seep.sim.light import LightOutlet
 from seep.sim.stage import Stage, chain
 from seep.sim.store import SimStore
 from seep.sim.world import SimNode
@@ -31,6 +32,41 @@ def split_sink_shows_in_order() -> None:
     stage.play_through()
     demand(len(set(shown)) == 3, "the sink was not split")
     demand(sorted(shown, key=bool) == shown, "a successor has shown its epochs before those that came earlier")
+
+
+class OnceOutlet(LightOutlet):
+    repeats = False
+
+
+@scenario
+def at_most_once_shows_nothing_twice() -> None:
+    """A sink dies again and again, after a commit, before or after what was committed is shown: that is lost, or was
+    shown once. Nothing else is lost."""
+    stage = Stage(chain(400, out=OnceOutlet), suspect_ms=1_000.0)
+    publish = stage.world._publish
+    shown: list[tuple[PartitionId, int]] = []
+    deaths: set[int] = set()
+
+    def show(node: SimNode, effect: Publish) -> None:
+        dies = effect.record is not None and effect.epoch % 7 == 3 and effect.epoch not in deaths
+        deaths.update([effect.epoch] if dies else [])
+        if dies and effect.epoch % 2:
+            stage.world.crash(node.name)
+        if node.alive:
+            publish(node, effect)
+            shown.extend([(effect.partition, effect.epoch)] if effect.record is not None else [])
+        if dies and node.alive:
+            stage.world.crash(node.name)
+
+    stage.world._publish = show  # type: ignore[method-assign]
+    stage.play_through()
+    log = stage.world.store.history[PartitionId("out", 0)]
+    committed = [(PartitionId("out", 0), epoch) for epoch, (_, record) in log if record is not None]
+    demand(len(deaths) > 3, "it hardly ever died")
+    demand(len(set(shown)) == len(shown), "something was shown twice")
+    demand(set(shown) <= set(committed), "something was shown that is not committed")
+    lost = len(committed) - len(shown)
+    demand(0 < lost <= 2 * len(deaths), f"of {len(committed)} epochs {lost} were lost by {len(deaths)} crashes")
 
 
 @scenario

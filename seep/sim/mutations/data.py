@@ -8,6 +8,7 @@ from __future__ import annotations
 from seep.sim.mutations.patch import Mutant
 
 SOURCE = "seep.partition.source"
+SPLITS = "seep.partition.splits"
 SINK = "seep.partition.sink"
 OPERATOR = "seep.partition.operator"
 INPUTS = "seep.partition.inputs"
@@ -53,14 +54,14 @@ CUTTING = (
     Mutant(
         "one-split-ends-all",
         "a source has ended when all its splits have",
-        SOURCE,
-        "        ended = all(known[3] for known in self.splits.values())",
-        "        ended = any(known[3] for known in self.splits.values())",
+        SPLITS,
+        "and all(known[3] for known in self.known.values())",
+        "and any(known[3] for known in self.known.values())",
     ),
     Mutant(
         "watermark-of-fastest-split",
         "a source's watermark is the minimum over its splits",
-        SOURCE,
+        SPLITS,
         "            return min(time - self.intake",
         "            return max(time - self.intake",
     ),
@@ -81,9 +82,68 @@ CUTTING = (
     Mutant(
         "handover-from-start",
         "a new source partition goes on where the old ones' logs end",
-        SOURCE,
-        "            for split, (_, end, *rest) in _splits(record):",
-        "            for split, (end, _, *rest) in _splits(record):",
+        SPLITS,
+        "for split, (_, end, *rest) in of_predecessor",
+        "for split, (end, _, *rest) in of_predecessor",
+    ),
+)
+
+GROWING = (
+    Mutant(
+        "split-moves",
+        "the origin bucket of a split does not depend on how many there are by now",
+        SPLITS,
+        "        return split_bucket(split, self.intake.splits) in self.key_range",
+        "        return split_bucket(split, self.intake.splits + len(self.known)) in self.key_range",
+    ),
+    Mutant(
+        "born-split-left-behind",
+        "who owns the bucket of a split next finds it in the log of who owned it before",
+        SPLITS,
+        "in of_predecessor if self._owns(split)})",
+        "in of_predecessor if split in self.known})",
+    ),
+    Mutant(
+        "split-born-everywhere",
+        "a new split is taken up by the owner of its bucket alone",
+        SPLITS,
+        " if split not in self.known and self._owns(split)}",
+        " if split not in self.known}",
+    ),
+    Mutant(
+        "split-born-again",
+        "a split that was taken up goes on where it stands",
+        SPLITS,
+        " if split not in self.known and self._owns(split)}",
+        " if self._owns(split)}",
+    ),
+    Mutant(
+        "split-born-elsewhere",
+        "the log says where a new split begins",
+        SPLITS,
+        "{split: _fresh(at, wall_ms) for split, at in found",
+        "{split: _fresh(None, wall_ms) for split, at in found",
+    ),
+    Mutant(
+        "who-has-no-split-ends",
+        "one that owns no split has not ended as long as it may get one",
+        SPLITS,
+        '        return not getattr(self.intake, "grows", False) and all(',
+        "        return all(",
+    ),
+    Mutant(
+        "splits-in-order-of-birth",
+        "rows are cut in the order of their origin buckets, whenever their splits were born",
+        SPLITS,
+        "        if len(known) > len(self.known):",
+        "        if False:",
+    ),
+    Mutant(
+        "reread-by-number",
+        "an epoch is read again in the order in which it was cut",
+        SPLITS,
+        "        return sorted(splits_of(record), key=lambda one: self._order(one[0]))",
+        "        return sorted(splits_of(record))",
     ),
 )
 

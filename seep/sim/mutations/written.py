@@ -3,9 +3,9 @@ that kill."""
 
 from __future__ import annotations
 
-from seep.sim.mutations.data import CUTTING, TAKING
+from seep.sim.mutations.data import CUTTING, GROWING, TAKING
 from seep.sim.mutations.lives import LIVES
 from seep.sim.mutations.poison import POISON
 from seep.sim.mutations.replacing import REPLACE
 
-WRITTEN = CUTTING + TAKING + LIVES + REPLACE + POISON
+WRITTEN = CUTTING + GROWING + TAKING + LIVES + REPLACE + POISON
