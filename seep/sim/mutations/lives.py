@@ -157,7 +157,7 @@ LIVES = (
     Mutant(
         "forget-trimmed",
         "an incremental checkpoint says what was trimmed meanwhile",
-        OPERATOR,
+        OUTPUTS,
         "            newest = chain[-1].trimmed[name]\n",
         "            newest = chain[0].trimmed[name]\n",
         scenario="restored-operator-remembers-what-it-trimmed",
