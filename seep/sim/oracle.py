@@ -118,7 +118,8 @@ def expected(
     cuts = {n.name: source_cuts(graph, store, n.name) for n in graph.nodes.values() if n.kind == "source"}
     epochs = sorted({epoch for cut in cuts.values() for epoch in cut if begun.epoch < epoch <= upto})
     machines = {name: node.make() for name, node in graph.nodes.items()}
-    codes = {name: list(known) for name, known in (store.journals[-1].codes if store.journals else {}).items()}
+    known = store.journals[-1].codes if store.journals else {}
+    codes = {name: [code for code in of if code.first > begun.epoch] for name, of in known.items()}
     for name, state in begun.states.items():
         machines[name].load(state)
     before: dict[str, Moment] = dict(begun.moments)

@@ -20,6 +20,7 @@ from seep.sim.directed import (
     saved,
     shown,
     tables,
+    upgrades,
     zombies,
 )
 from seep.sim.directed.registry import SCENARIOS
@@ -43,6 +44,7 @@ FILES = (
     parts,
     saved,
     shown,
+    upgrades,
 )
 
 

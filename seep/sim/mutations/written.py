@@ -5,5 +5,6 @@ from __future__ import annotations
 from seep.sim.mutations.data import CUTTING, TAKING
 from seep.sim.mutations.lives import LIVES
 from seep.sim.mutations.replacing import REPLACE
+from seep.sim.mutations.upgrading import UPGRADE
 
-WRITTEN = CUTTING + TAKING + LIVES + REPLACE
+WRITTEN = CUTTING + TAKING + LIVES + REPLACE + UPGRADE
