@@ -115,26 +115,30 @@ def _hand_over(journal: Journal, replace: Replace, known: Known) -> tuple[Journa
 
 
 def _upgrade(journal: Journal, replace: Replace, known: Known) -> tuple[Journal, str]:
-    """E is later than all that the old code has done, also where it was forgotten: by a generation that is gone, and
-    still on its way to somebody behind it. Nobody hears of these any more once he acts on this journal."""
     statuses = [known.current(partition) for partition in replace.old]
     if refused := next((s.refusal for s in statuses if s is not None and s.refusal), ""):
         return planner.abort(journal, replace), f"given up: {refused}"
     begun = [s.begun for s in statuses if s is not None]
     if len(begun) < len(replace.old) or min(begun) < 0:
         return journal, ""
-    at = replace.at
-    if not at:
-        behind = known.graph.behind(replace.operator)
-        told = [known.current(p) for p in journal.entries if p.operator in behind]
-        if any(s is None or s.heard < 0 for s in told):
-            return journal, ""
-        sealed = [e.last for e in journal.of(replace.operator) if e.role == SEALED]
-        before = [code.first for code in journal.codes.get(replace.operator, ())]  # each has an epoch at least
-        at = max(1, *before, *sealed, *(s.heard for s in told if s is not None))
-    if max(at, *begun) > replace.at:
-        at = max(at, *begun)
+    at = max(replace.at or _heard_of(journal, replace, known), *begun)
+    if at >= FOREVER:
+        return journal, ""
+    if at > replace.at:
         return planner.decide_epoch(journal, replace, at), f"the old code ends with epoch {at}"
     if min(begun) >= at:
         return planner.commit_upgrade(journal, replace), f"upgraded from epoch {at + 1} on"
     return journal, ""
+
+
+def _heard_of(journal: Journal, replace: Replace, known: Known) -> int:
+    """Up to where the old code has a hand in, also where it was forgotten: by a generation that is gone, and on its way
+    still to somebody behind it. Nobody hears of these any more once he acts on this journal; FOREVER: not all do."""
+    behind = known.graph.behind(replace.operator)
+    told = [known.current(p) for p in journal.entries if p.operator in behind]
+    heard = [s.heard for s in told if s is not None and s.heard >= 0]
+    if len(heard) < len(told):
+        return FOREVER
+    sealed = [e.last for e in journal.of(replace.operator) if e.role == SEALED]
+    before = [code.first for code in journal.codes.get(replace.operator, ())]  # each has an epoch at least
+    return max(1, *before, *sealed, *heard)

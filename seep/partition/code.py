@@ -37,6 +37,8 @@ class Coded:
         self.passed = 0
         """So many upgrades of the operator are behind it."""
         self.trial: Trial | None = None
+        self.before: Logic | None = None
+        """What ran until the last upgrade, for a host that has yet to take its dead letters."""
 
     @property
     def pending(self) -> Replace | None:
@@ -49,13 +51,13 @@ class Coded:
         replace = self.pending
         return FOREVER if replace is None else replace.at or epoch
 
-    def begun(self, epoch: int, fixed: tuple[int, int]) -> int:
-        """For the controller: the last epoch begun; of the last one of the old code only once nothing is left to do
-        but to go on. `fixed`: the checkpoint (version, epoch) that is kept for the upgrade."""
+    def begun(self, epoch: int, is_saved: bool) -> int:
+        """For the controller: the last epoch begun; of the last one of the old code only once it is saved, and nothing
+        is left to do but to go on."""
         replace = self.pending
         if replace is None:
             return -1
-        is_ready = fixed[0] and fixed[1] == epoch and self._has_tried(replace)
+        is_ready = is_saved and self._has_tried(replace)
         return epoch if replace.at != epoch or is_ready else -1
 
     def begin(self, epoch: int) -> None:
@@ -70,7 +72,8 @@ class Coded:
         for first, name in due:
             trial, self.trial = self.trial, None
             tried = trial.logic if trial is not None and trial[:2] == (name, first - 1) else None
-            self.logic = self._handed_on(name, now_ms) if tried is None else tried
+            upcoming = self._handed_on(name, now_ms) if tried is None else tried
+            self.before, self.logic = self.logic, upcoming
             self.passed += 1
         return bool(due)
 

@@ -218,7 +218,7 @@ class OperatorPartition:
         if replace is None:
             self.code.forget()
         elif replace.at == self.epoch and self._may_take():
-            if self.saver.at(self.epoch) is None and not self.saver.underway(self.epoch):
+            if not self.saver.wrote(self.epoch) and not self.saver.underway(self.epoch):
                 self.checkpoint()
             if self.code.tries(replace, self.moment.now_ms):
                 # All of it was looked at: what has changed since the last checkpoint is no longer known.
@@ -376,7 +376,7 @@ class OperatorPartition:
             fixed_version=fixed[0],
             fixed_epoch=fixed[1],
             accepted=self.running and self.inputs.accepted,
-            begun=self.code.begun(self.epoch, fixed) if self.running else -1,
+            begun=self.code.begun(self.epoch, self.saver.wrote(self.epoch)) if self.running else -1,
             drained=self.running and self.epoch >= self.entry.last and self.outputs.empty,
             ended=self.running and self.ended,
             fenced=self.saver.fenced,

@@ -104,6 +104,34 @@ def upgraded_one_is_restored() -> None:
 
 
 @scenario
+def copy_from_before_the_upgrade() -> None:
+    """What the old code had reached, and what was lost with it, comes back out of a memory after the upgrade."""
+    stage = Stage(chain(600), checkpoint_ms=10.0, copies_bytes=1 << 20, credit_epochs=100, retry_ms=40.0)
+    world, store, a = stage.world, stage.world.store, PartitionId("a", 0)
+    left: list[int] = []
+
+    def lose() -> None:
+        """The newest checkpoint is torn; its copy cannot be reached in time."""
+        left.append(store.points(a)[0].epoch)
+        store.damage(a)
+        generation, holder = world.controller.journal.entries[a].generation, stage.host("s/0").name
+        stage.crash("a/0")
+
+        def placed() -> bool:
+            return world.controller.journal.entries[a].generation != generation
+
+        stage.when(placed, lambda: stage.cut(holder, world.controller.journal.entries[a].worker, 60.0), 0.05)
+        stage.upgrade(0.5, "a")
+
+    # The sink hears nothing of what is lost.
+    stage.at(60.0, lambda: stage.cut(stage.host("a/0").name, stage.host("out/0").name, 400.0))
+    stage.at(103.0, lose)
+    stage.when(_upgraded(stage), partial(stage.crash, "a/0"), 0.05)
+    _play(stage)
+    demand(_codes(stage)[0].first <= left[0], f"{_codes(stage)}: nothing that was reached, up to {left}, was lost")
+
+
+@scenario
 def refused_upgrade() -> None:
     """The new code cannot take what one of two partitions remembers: the old code goes on, and saves all of it."""
     stage = Stage(chain(400, {"a": 2}), checkpoint_ms=6.0, increments=4)
