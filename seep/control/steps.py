@@ -141,4 +141,4 @@ def _heard_of(journal: Journal, replace: Replace, known: Known) -> int:
         return FOREVER
     sealed = [e.last for e in journal.of(replace.operator) if e.role == SEALED]
     before = [code.first for code in journal.codes.get(replace.operator, ())]  # each has an epoch at least
-    return max(1, *before, *sealed, *heard)
+    return max([1, *before, *sealed, *heard])

@@ -220,9 +220,8 @@ class OperatorPartition:
         elif replace.at == self.epoch and self._may_take():
             if not self.saver.wrote(self.epoch) and not self.saver.underway(self.epoch):
                 self.checkpoint()
-            if self.code.tries(replace, self.moment.now_ms):
-                # All of it was looked at: what has changed since the last checkpoint is no longer known.
-                self.saver.full_next = self.desk.changed = True
+            # All of it is looked at: only after that checkpoint, which holds what had changed.
+            self.desk.changed |= self.code.tries(replace, self.moment.now_ms)
 
     def _reach(self, epoch: int) -> bool:
         """Is the code of this epoch the one that runs?"""

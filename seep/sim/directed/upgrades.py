@@ -154,11 +154,24 @@ def refused_upgrade() -> None:
 
 @scenario
 def upgrade_right_after_a_split() -> None:
-    """The partition that was split has yet to finish its last epochs, with the old code."""
+    """The partition that was split finishes its last epochs with the old code, and nobody has heard of them."""
     stage = Stage(chain(400), checkpoint_ms=10.0)
     stage.scale(40.0, "a", 2)
+    stage.when(
+        lambda: any(replace.new for replace in stage.world.controller.journal.replaces),
+        lambda: stage.cut(stage.host("a/0").name, stage.host("out/0").name, 60.0, both=False),
+    )
 
     stage.when(lambda: len(stage.world.controller.journal.live("a")) == 2, partial(stage.upgrade, 0.0, "a"), 0.05)
+    _play(stage)
+
+
+@scenario
+def upgrade_waits_for_a_split() -> None:
+    """One of an operator at a time."""
+    stage = Stage(chain(400), checkpoint_ms=10.0)
+    stage.scale(40.0, "a", 2)
+    stage.upgrade(41.0, "a")
     _play(stage)
 
 

@@ -23,8 +23,8 @@ UPGRADE = (
         "heard-of-old-code-forgotten",
         "the old code keeps every epoch that somebody behind it has heard of, also from one that is gone",
         STEPS,
-        "    return max(1, *before, *sealed, *heard)",
-        "    return max(1, *before, *sealed)",
+        "    return max([1, *before, *sealed, *heard])",
+        "    return max([1, *before, *sealed])",
         scenario="upgrade-of-one-that-came-back",
     ),
     Mutant(
@@ -47,16 +47,16 @@ UPGRADE = (
         "sealed-not-waited-for",
         "a sealed partition finishes its life with the old code: E is later",
         STEPS,
-        "    return max(1, *before, *sealed, *heard)",
-        "    return max(1, *before, *heard)",
+        "    return max([1, *before, *sealed, *heard])",
+        "    return max([1, *before, *heard])",
         scenario="upgrade-right-after-a-split",
     ),
     Mutant(
         "two-upgrades-in-one-epoch",
         "each code has an epoch at least: it is tried on what the code before it remembers",
         STEPS,
-        "    return max(1, *before, *sealed, *heard)",
-        "    return max(1, *sealed, *heard)",
+        "    return max([1, *before, *sealed, *heard])",
+        "    return max([1, *sealed, *heard])",
         scenario="upgrade-while-it-runs",
     ),
     Mutant(
@@ -121,14 +121,15 @@ UPGRADE = (
         OPERATOR,
         "            if self.code.reach(epoch, self.moment.now_ms):\n                self.saver.full_next = True",
         "            self.code.reach(epoch, self.moment.now_ms)",
-        braces="the trial has asked for a full one already; without a trial (a recovery) the first one is full anyway",
+        scenario="upgraded-one-is-restored",
     ),
     Mutant(
-        "increment-after-a-trial",
-        "after a trial the next checkpoint is full: what had changed before it is no longer known",
+        "tried-before-it-is-saved",
+        "the new code is tried only after what has changed since the last checkpoint is in one",
         OPERATOR,
-        "                self.saver.full_next = self.desk.changed = True",
-        "                self.desk.changed = True",
+        "            if not self.saver.wrote(self.epoch) and not self.saver.underway(self.epoch):",
+        "            if self.code.tries(replace, self.moment.now_ms) or not (\n"
+        "                self.saver.wrote(self.epoch) or self.saver.underway(self.epoch)\n            ):",
         scenario="refused-upgrade",
     ),
     Mutant(
@@ -146,6 +147,6 @@ UPGRADE = (
         "    if not _may_begin(journal, statuses, request.operator, live):\n"
         '        return None, ""\n    old = [entry.partition for entry in live]',
         "    old = [entry.partition for entry in live]",
-        scenario="upgrade-while-it-runs",
+        scenario="upgrade-waits-for-a-split",
     ),
 )
