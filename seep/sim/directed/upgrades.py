@@ -65,7 +65,7 @@ def upgrade_beside_a_zombie() -> None:
 @scenario
 def upgrade_beside_two_zombies() -> None:
     """Old rows still go through two that are given up, to one who has not heard of it."""
-    stage = Stage(chain(400, deep=True), workers=4, suspect_ms=60.0)
+    stage = Stage(chain(400, deep=True), workers=4, suspect_ms=60.0, spare_workers=2)
 
     def isolate() -> None:
         for other in ("s/0", "out/0"):
@@ -96,9 +96,9 @@ def upgraded_one_falls_back_past_the_upgrade() -> None:
 @scenario
 def upgraded_one_is_restored() -> None:
     """From increments: none of them builds on what the old code has saved."""
-    stage = Stage(chain(400), checkpoint_ms=6.0, increments=4)
+    stage = Stage(chain(400), checkpoint_ms=6.0, increments=100)
     stage.upgrade(40.0, "a")
-    for after_ms in (9.0, 60.0):
+    for after_ms in (14.0, 60.0):
         stage.when(_upgraded(stage), partial(stage.at, after_ms, partial(stage.crash, "a/0")))
     _play(stage)
 
@@ -157,21 +157,30 @@ def upgrade_right_after_a_split() -> None:
     """The partition that was split finishes its last epochs with the old code, and nobody has heard of them."""
     stage = Stage(chain(400), checkpoint_ms=10.0)
     stage.scale(40.0, "a", 2)
-    stage.when(
-        lambda: any(replace.new for replace in stage.world.controller.journal.replaces),
-        lambda: stage.cut(stage.host("a/0").name, stage.host("out/0").name, 60.0, both=False),
-    )
 
-    stage.when(lambda: len(stage.world.controller.journal.live("a")) == 2, partial(stage.upgrade, 0.0, "a"), 0.05)
+    def upgrade() -> None:
+        stage.upgrade(0.0, "a")
+        stage.cut(stage.host("a/0").name, stage.host("out/0").name, 60.0, both=False)
+        # Of its end it has heard by then, of the upgrade it has not.
+        stage.at(1.0, lambda: stage.cut(CONTROLLER, stage.host("a/0").name, 40.0, both=False))
+
+    stage.when(lambda: len(stage.world.controller.journal.live("a")) == 2, upgrade, 0.05)
     _play(stage)
 
 
 @scenario
 def upgrade_waits_for_a_split() -> None:
-    """One of an operator at a time."""
+    """One of an operator at a time: the new ones have begun epochs that nobody has heard of."""
     stage = Stage(chain(400), checkpoint_ms=10.0)
     stage.scale(40.0, "a", 2)
     stage.upgrade(41.0, "a")
+
+    def split() -> None:
+        for new in ("a/1", "a/2"):
+            stage.cut(stage.host(new).name, stage.host("out/0").name, 60.0, both=False)
+        stage.host("a/0").asleep_until = stage.world.now_ms + 25.0
+
+    stage.when(lambda: len(stage.world.controller.journal.live("a")) == 2, split, 0.05)
     _play(stage)
 
 

@@ -124,15 +124,6 @@ UPGRADE = (
         scenario="upgraded-one-is-restored",
     ),
     Mutant(
-        "tried-before-it-is-saved",
-        "the new code is tried only after what has changed since the last checkpoint is in one",
-        OPERATOR,
-        "            if not self.saver.wrote(self.epoch) and not self.saver.underway(self.epoch):",
-        "            if self.code.tries(replace, self.moment.now_ms) or not (\n"
-        "                self.saver.wrote(self.epoch) or self.saver.underway(self.epoch)\n            ):",
-        scenario="refused-upgrade",
-    ),
-    Mutant(
         "refusal-ends-the-flow",
         "new code that cannot go on with what is remembered is not begun; the old one goes on",
         STEPS,
