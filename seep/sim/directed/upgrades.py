@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from seep.errors import Misuse
@@ -10,9 +10,14 @@ from seep.model.ids import CONTROLLER, PartitionId
 from seep.partition.contract import Upgrade
 from seep.protocol.journal import Code
 from seep.sim.directed.registry import demand, scenario
-from seep.sim.light import LightState
+from seep.sim.light import LightIntake, LightState, Route
 from seep.sim.stage import Stage, chain
 from seep.sim.upgraded import code_of
+
+
+def _many_keys(salt: int, splits: int, rows: int, keys: int, routes: Mapping[str, Route]) -> LightIntake:
+    """So many that not all of them change between two checkpoints."""
+    return LightIntake(salt, splits, rows, 997, routes)
 
 
 def _codes(stage: Stage) -> tuple[Code, ...]:
@@ -96,7 +101,7 @@ def upgraded_one_falls_back_past_the_upgrade() -> None:
 @scenario
 def upgraded_one_is_restored() -> None:
     """From increments: none of them builds on what the old code has saved."""
-    stage = Stage(chain(400), checkpoint_ms=6.0, increments=100)
+    stage = Stage(chain(400, s=_many_keys), checkpoint_ms=6.0, increments=100)
     stage.upgrade(40.0, "a")
     for after_ms in (14.0, 60.0):
         stage.when(_upgraded(stage), partial(stage.at, after_ms, partial(stage.crash, "a/0")))
