@@ -9,7 +9,7 @@ from seep.control.governor import shown
 from seep.control.progress import progress
 from seep.control.requests import Rebalance, ScaleTo, StopFlow, Upgrade
 from seep.control.scaling import check_count, loads_of
-from seep.errors import Misuse, Retry, error_of
+from seep.errors import DataLoss, Misuse, Retry, error_of
 from seep.model.counts import whole
 from seep.model.ids import KeyRange
 from seep.protocol.journal import LIVE
@@ -121,8 +121,12 @@ class HostControl:
 
     def upgrade(self, operator: str, code: str) -> None:
         """Asks for it."""
-        if self.host.job.upgrade(code).node.name != self._known(operator):
-            raise Misuse(f"{code} is no code of {operator}")
+        try:
+            owner = self.host.job.upgrade(code).node.name
+        except DataLoss as problem:
+            raise Misuse(str(problem)) from problem
+        if owner != self._known(operator):
+            raise Misuse(f"{code} is code of {owner}, not of {operator}")
         self.host.request(Upgrade(operator, code))
 
     def kill(self, operator: str, index: int) -> dict[str, Any]:
