@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from seep.cli import apps, bench, graph, jobs, savepoints, simulate, state
+from seep.cli import apps, bench, graph, jobs, savepoints, simulate, state, upgrade
 from seep.errors import Misuse, Retry, SeepError
 
 app = typer.Typer(name="seep", pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
@@ -29,6 +29,7 @@ for verb in (
     jobs.kill,
     jobs.savepoint,
     savepoints.diff,
+    upgrade.upgrade,
     jobs.audit,
     jobs.chaos,
     state.state,

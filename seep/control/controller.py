@@ -70,6 +70,8 @@ class Controller:
         self.requests: deque[Request] = deque()
         self.since: dict[int, float] = {}
         self.tries: dict[str, int] = {}
+        self.given_up: dict[int, str] = {}
+        """Upgrades that came to nothing, and why."""
         self.slot_since: dict[PartitionId, float] = {}
         self.deaths = Deaths()
         self.accused_ms: dict[PartitionId, float] = {}
@@ -256,7 +258,7 @@ class Controller:
             journal = planner.open_waiting(self.graph, journal, self._statuses(journal))
             journal = planner.let_go(journal, self._statuses(journal))
             journal = self._requests(journal)
-        self._watch_end()
+        self.finished = planner.has_ended(self.graph, self.journal, self._statuses(self.journal))
         if journal is not self.journal:
             self.change(journal)
             return
@@ -359,9 +361,11 @@ class Controller:
         for replace in journal.replaces:
             waited_ms = self.now_ms - self.since.setdefault(replace.number, self.now_ms)
             late = waited_ms > self.settings.at_most_ms and not replace.handover
-            known = Known(self.journal.version, statuses, waited_ms / self.settings.epoch_ms)
+            known = Known(self.journal.version, statuses, waited_ms / self.settings.epoch_ms, self.graph)
             journal, why = next_step(journal, replace, known, late)
-            if late and replace.operator:
+            if replace.code and why.startswith("given up"):
+                self.given_up[replace.number] = why  # whoever asked for it is told, and may ask again
+            elif late and replace.operator:
                 self._ask_again(journal, replace)
             elif all(r.number != replace.number for r in journal.replaces):
                 self.tries.pop(replace.operator, None)
@@ -383,8 +387,3 @@ class Controller:
             if why:
                 self.note(why)
         return journal
-
-    def _watch_end(self) -> None:
-        sinks = [n.name for n in self.graph.nodes.values() if n.kind == "sink"]
-        statuses = [self._status(e.partition) for name in sinks for e in self.journal.of(name) if e.role == LIVE]
-        self.finished = bool(statuses) and all(s is not None and s.ended for s in statuses)

@@ -15,7 +15,7 @@ from dataclasses import replace as with_fields
 
 from seep.model.ids import EVERYTHING, FOREVER, Generation, KeyRange, PartitionId
 from seep.partition.contract import Graph
-from seep.protocol.journal import LIVE, SEALED, SHADOW, Entry, Journal, Poison, Replace
+from seep.protocol.journal import LIVE, SEALED, SHADOW, Code, Entry, Journal, Poison, Replace
 from seep.protocol.messages import Status
 
 
@@ -45,10 +45,21 @@ def open_waiting(graph: Graph, journal: Journal, statuses: Mapping[PartitionId, 
     return with_fields(journal, begins=max(ends)) if len(ends) == len(loading) else journal
 
 
+def has_ended(graph: Graph, journal: Journal, statuses: Mapping[PartitionId, Status]) -> bool:
+    sinks = [e.partition for n in graph.nodes.values() if n.kind == "sink" for e in journal.live(n.name)]
+    return bool(sinks) and all(p in statuses and statuses[p].ended for p in sinks)
+
+
 def begin(
-    journal: Journal, operator: str, old: Iterable[PartitionId], ranges: Iterable[KeyRange], at: int, handover: bool
+    journal: Journal,
+    operator: str,
+    old: Iterable[PartitionId],
+    ranges: Iterable[KeyRange],
+    at: int,
+    handover: bool,
+    code: str = "",
 ) -> Journal:
-    replace = Replace(journal.next_replace, operator, tuple(old), tuple(ranges), handover, at)
+    replace = Replace(journal.next_replace, operator, tuple(old), tuple(ranges), handover, at, code=code)
     return with_fields(journal, replaces=(*journal.replaces, replace), next_replace=journal.next_replace + 1)
 
 
@@ -98,6 +109,13 @@ def commit_handover(journal: Journal, replace: Replace) -> Journal:
     """The old ones have finished epoch E-1: the new ones begin at E."""
     journal = start_shadows(journal, replace, dict.fromkeys(replace.old, (0, replace.at)))
     return commit(journal, next(r for r in journal.replaces if r.number == replace.number), replace.at + 1)
+
+
+def commit_upgrade(journal: Journal, replace: Replace) -> Journal:
+    """They have finished epoch E-1: from E on all of the operator's partitions run the new code."""
+    before = journal.codes.get(replace.operator, ())
+    codes = {**journal.codes, replace.operator: (*before, Code(replace.at + 1, replace.code))}
+    return _drop(with_fields(journal, codes=codes), replace)
 
 
 def abort(journal: Journal, replace: Replace) -> Journal:

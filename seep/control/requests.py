@@ -21,6 +21,14 @@ class Rebalance:
 
 
 @dataclass(frozen=True, slots=True)
+class Upgrade:
+    """Have the operator's partitions run this code from some epoch on."""
+
+    operator: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
 class FixEpoch:
     """Have every operator partition keep a checkpoint of one and the same epoch (a savepoint, a consistent read)."""
 
@@ -50,4 +58,4 @@ class WorkerLost:
     """Its process is known to have ended; else only the connection to it is."""
 
 
-Request = ScaleTo | Rebalance | FixEpoch | ReleaseEpoch | StopFlow
+Request = ScaleTo | Rebalance | Upgrade | FixEpoch | ReleaseEpoch | StopFlow

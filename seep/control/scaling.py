@@ -1,4 +1,4 @@
-"""What was asked for, as the first step of a Replace: another number of partitions, or other ranges."""
+"""What was asked for, as the first step of a Replace: another number of partitions, other ranges, other code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from seep.control import planner
 from seep.control.balance import Loads, plan_rebalance, plan_scale
-from seep.control.requests import FixEpoch, Rebalance, ReleaseEpoch, ScaleTo
+from seep.control.requests import FixEpoch, Rebalance, ReleaseEpoch, ScaleTo, Upgrade
 from seep.errors import Misuse
 from seep.model.counts import whole
 from seep.model.ids import KeyRange, PartitionId
@@ -27,7 +27,7 @@ def check_count(node: Node, count: Any) -> int:
 
 
 def begin_request(
-    graph: Graph, journal: Journal, statuses: Statuses, request: ScaleTo | Rebalance | FixEpoch | ReleaseEpoch
+    graph: Graph, journal: Journal, statuses: Statuses, request: ScaleTo | Rebalance | Upgrade | FixEpoch | ReleaseEpoch
 ) -> tuple[Journal | None, str]:
     """The journal with the request begun (None: not yet), and what to note of it."""
     match request:
@@ -40,6 +40,8 @@ def begin_request(
             return _scale(graph, journal, statuses, request)
         case Rebalance():
             return _rebalance(graph, journal, statuses, request)
+        case Upgrade():
+            return _upgrade(journal, statuses, request)
 
 
 def _fix_epoch(graph: Graph, journal: Journal, statuses: Statuses) -> Journal | None:
@@ -72,6 +74,15 @@ def _rebalance(graph: Graph, journal: Journal, statuses: Statuses, request: Reba
     old = [entry.partition for entry in live if entry.key_range not in kept]
     ranges = [key_range for key_range in ranges if key_range not in kept]
     return _begin(graph, journal, statuses, request.operator, old, ranges), f"{request.operator}: rebalanced, {why}"
+
+
+def _upgrade(journal: Journal, statuses: Statuses, request: Upgrade) -> tuple[Journal | None, str]:
+    live = journal.live(request.operator)
+    if not _may_begin(journal, statuses, request.operator, live):
+        return None, ""
+    old = [entry.partition for entry in live]
+    begun = planner.begin(journal, request.operator, old, (), 0, handover=False, code=request.code)
+    return begun, f"{request.operator}: upgrade to {request.code[:12]}"
 
 
 def loads_of(statuses: Statuses) -> Loads:

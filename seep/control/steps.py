@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from seep.control import planner
 from seep.model.ids import FOREVER, PartitionId
-from seep.protocol.journal import Journal, Replace
+from seep.partition.contract import Graph
+from seep.protocol.journal import SEALED, Journal, Replace
 from seep.protocol.messages import Status
 
 LAG_EPOCHS = 3
@@ -31,6 +32,7 @@ class Known(NamedTuple):
     """The latest of each partition, of the generation that the journal names."""
     waited_epochs: float = 0.0
     """Since the Replace began: its time in epochs."""
+    graph: Graph = Graph({}, ())
 
     def current(self, partition: PartitionId) -> Status | None:
         status = self.statuses.get(partition)
@@ -43,6 +45,8 @@ def next_step(journal: Journal, replace: Replace, known: Known, late: bool) -> t
         return journal, ""
     if late:
         return planner.abort(journal, replace), "given up, it took too long"
+    if replace.code:
+        return _upgrade(journal, replace, known)
     if replace.handover:
         return _hand_over(journal, replace, known)
     if not replace.operator:
@@ -110,3 +114,33 @@ def _hand_over(journal: Journal, replace: Replace, known: Known) -> tuple[Journa
     if min(begun) >= replace.at:
         return planner.commit_handover(journal, replace), f"handed over after epoch {replace.at}"
     return journal, ""
+
+
+def _upgrade(journal: Journal, replace: Replace, known: Known) -> tuple[Journal, str]:
+    statuses = [known.current(partition) for partition in replace.old]
+    if refused := next((s.refusal for s in statuses if s is not None and s.refusal), ""):
+        return planner.abort(journal, replace), f"given up: {refused}"
+    begun = [s.begun for s in statuses if s is not None]
+    if len(begun) < len(replace.old) or min(begun) < 0:
+        return journal, ""
+    at = max(replace.at or _heard_of(journal, replace, known), *begun)
+    if at >= FOREVER:
+        return journal, ""
+    if at > replace.at:
+        return planner.decide_epoch(journal, replace, at), f"the old code ends with epoch {at}"
+    if min(begun) >= at:
+        return planner.commit_upgrade(journal, replace), f"upgraded from epoch {at + 1} on"
+    return journal, ""
+
+
+def _heard_of(journal: Journal, replace: Replace, known: Known) -> int:
+    """Up to where the old code has a hand in, also where it was forgotten: by a generation that is gone, and on its way
+    still to somebody behind it. Nobody hears of these any more once he acts on this journal; FOREVER: not all do."""
+    behind = known.graph.behind(replace.operator)
+    told = [known.current(p) for p in journal.entries if p.operator in behind]
+    heard = [s.heard for s in told if s is not None and s.heard >= 0]
+    if len(heard) < len(told):
+        return FOREVER
+    sealed = [e.last for e in journal.of(replace.operator) if e.role == SEALED]
+    before = [code.first for code in journal.codes.get(replace.operator, ())]  # each has an epoch at least
+    return max([1, *before, *sealed, *heard])

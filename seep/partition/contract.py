@@ -177,6 +177,16 @@ class Node:
 
 
 @dataclass(frozen=True)
+class Upgrade:
+    """Other code of an operator."""
+
+    node: Node
+    fit: Any
+    """(State, now_ms) -> State: all that the code before it remembered, as this one takes it. Gives the same again when
+    it is asked again: a recovery may have to."""
+
+
+@dataclass(frozen=True)
 class Graph:
     """The plan a job runs: nodes and edges in topological order."""
 
@@ -188,6 +198,14 @@ class Graph:
 
     def outputs(self, node: str) -> tuple[Edge, ...]:
         return tuple(e for e in self.edges if e.source == node)
+
+    def behind(self, node: str) -> set[str]:
+        """All that something of this node comes to."""
+        found: set[str] = set()
+        for edge in self.edges:  # their order is that of the nodes
+            if edge.source == node or edge.source in found:
+                found.add(edge.target)
+        return found
 
 
 def split_bucket(split: int, first: int) -> int:

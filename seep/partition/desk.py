@@ -19,6 +19,7 @@ from seep.protocol.messages import Message
 
 if TYPE_CHECKING:
     from seep.model.settings import Settings
+    from seep.partition.contract import Upgrade
     from seep.partition.wary import Notes
 
 Continuation = Callable[[StoreReply], None]
@@ -58,6 +59,8 @@ class Desk:
         """Set by a host that measures: ms that pass while the machine is at work."""
         self.more = False
         """A partition has stopped in the middle of its work: it goes on with the next tick, which should come soon."""
+        self.upgrade: Callable[[str], Upgrade] | None = None
+        """Set by a host that can find the code that a journal names."""
         self.lost = False
         """The store no longer has what was written to it: the flow must stop."""
         self.counts: dict[str, int] = {}

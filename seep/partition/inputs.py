@@ -176,6 +176,11 @@ class Inputs:
                 channel.asked_ms = now_ms
 
     @property
+    def heard(self) -> int:
+        """The highest epoch number heard of, taken or not."""
+        return max(self.taken, self.highest)
+
+    @property
     def accepted(self) -> bool:
         return all(channel.accepted for channel in self.order)
 

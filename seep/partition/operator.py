@@ -13,6 +13,7 @@ from seep.errors import SeepError
 from seep.model.care import Condemned
 from seep.model.epoch import NOTHING, Moment, Progress
 from seep.model.ids import BEGINNING, FOREVER, PartitionId
+from seep.partition.code import Coded
 from seep.partition.contract import Graph, Logic
 from seep.partition.copies import Protection
 from seep.partition.desk import Call, Desk, failure_of
@@ -20,6 +21,7 @@ from seep.partition.inputs import Inputs
 from seep.partition.load import Load
 from seep.partition.loader import Loader
 from seep.partition.outputs import Outputs
+from seep.partition.pin import Pin
 from seep.partition.saver import Saver
 from seep.partition.wary import Wary
 from seep.protocol.effects import FenceStore, StoreReply
@@ -47,14 +49,12 @@ class OperatorPartition:
         self.entry = entry
         self.graph = graph
         self.node = graph.nodes[entry.partition.operator]
-        self.logic: Logic = self.node.make()
+        self.code = Coded(desk, entry.partition, self.node)
         self.epoch = self.base_epoch = entry.base_epoch
         self.moment = Moment(entry.base_epoch, 0, BEGINNING, BEGINNING)
         self.ended = self.idle = self.winded = False
         self.running = False
         self.failure = ""
-        self.pinned: tuple[int, int, int] | None = None
-        """(Replace, version, epoch): the checkpoint that a pending Replace starts from."""
         self.credited = -1
         self.counts = {"rows_in": 0, "rows_out": 0}
         self.load = Load()
@@ -65,10 +65,15 @@ class OperatorPartition:
         self.broadcast = frozenset(edge.port for edge in self.inputs.edges if edge.broadcast)
         self.outputs = Outputs(desk, entry, graph.outputs(self.node.name), NOTHING)
         self.saver = Saver(desk, entry, self._durable)
+        self.pin = Pin(desk, entry.partition, self.saver)
         self.loader = Loader(desk, entry, graph)
         self.protection = Protection(desk, graph, entry)
         self.bases: dict[PartitionId, list[Checkpoint]] = {}
         self._fence(desk.call)
+
+    @property
+    def logic(self) -> Logic:
+        return self.code.logic
 
     # --- start ---------------------------------------------------------------------------------------------------
 
@@ -126,6 +131,11 @@ class OperatorPartition:
         return len(self.entry.base) == 1 and self.entry.role != SHADOW
 
     def _restore(self, chains: list[list[Checkpoint]]) -> None:
+        try:
+            self.code.begin(chains[0][-1].epoch if chains else self.epoch)
+        except SeepError as error:
+            self._fail(failure_of(self.entry.partition, error))
+            return
         for chain in chains:
             for checkpoint in chain:
                 if checkpoint.state is not None:
@@ -175,38 +185,19 @@ class OperatorPartition:
             self.outputs.seal(self.entry.last)
 
     def _pin(self) -> None:
-        """A Replace that starts from us wants a checkpoint kept: the newest one, or one at exactly its epoch.
-
-        Once said, it stays the same one: later checkpoints must not let it go while the Replace is pending.
-        """
-        replace = self.desk.journal.replacing(self.entry.partition)
-        if replace is None:
-            self.pinned = None
-            return
-        mine = self.entry.partition
-        for new in replace.new:
-            entry = self.desk.journal.entries[new]
-            for who, version in entry.base:
-                if who == mine:
-                    self.pinned = (replace.number, version, entry.base_epoch)
-                    return
-        if self.pinned is not None and self.pinned[0] == replace.number and replace.at in (0, self.pinned[2]):
-            return
-        found = self.saver.at(replace.at) if replace.at else (self.saver.durable[-1] if self.saver.durable else None)
-        self.pinned = (replace.number, found[0], found[1]) if found else None
-        if not replace.at and not found and not self.saver.busy:
+        if self.pin.look():
             self.checkpoint()
 
     # --- taking --------------------------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Take every epoch that is complete, as far as our life, a merge's checkpoint and credit allow; after a while
-        let the worker breathe, for whom messages wait."""
-        inputs, last = self.inputs, self.entry.last
+        """Take every epoch that is complete, as far as our life, a merge's checkpoint, an upgrade and credit allow;
+        after a while let the worker breathe, for whom messages wait."""
+        inputs, last = self.inputs, min(self.entry.last, self.code.last_epoch(self.epoch))
         began_ms = self.desk.clock()
         while self._may_take() and self.epoch < last and not self.winded:
             bound, upcoming = inputs.bound(), inputs.next_epoch()
-            stop = min(last, self._fixed_epoch())
+            stop = min(last, self.pin.epoch_after(self.epoch))
             if upcoming > stop and bound >= stop > self.epoch and stop < FOREVER:
                 self._move(stop)
                 continue
@@ -219,17 +210,35 @@ class OperatorPartition:
             self.credited = self.epoch
             inputs.watermark = min(self.moment.watermark, self.outputs.watermark)
             inputs.give_credit()
+        self._try_code()
 
     def _may_take(self) -> bool:
         return self.running and not (self.failure or self.inputs.failure or self.saver.fenced)
 
-    def _fixed_epoch(self) -> int:
-        replace = self.desk.journal.replacing(self.entry.partition)
-        if replace is not None and replace.at > self.epoch:
-            return replace.at
-        return FOREVER
+    def _try_code(self) -> None:
+        """An upgrade begins after this epoch: keep a checkpoint of it, and try the new code on what is remembered."""
+        replace = self.code.pending
+        if replace is None:
+            self.code.forget()
+        elif replace.at == self.epoch and self._may_take():
+            if not self.saver.wrote(self.epoch) and not self.saver.underway(self.epoch):
+                self.checkpoint()
+            # All of it is looked at: only after that checkpoint, which holds what had changed.
+            self.desk.changed |= self.code.tries(replace, self.moment.now_ms)
+
+    def _reach(self, epoch: int) -> bool:
+        """Is the code of this epoch the one that runs?"""
+        try:
+            if self.code.reach(epoch, self.moment.now_ms):
+                self.saver.full_next = True
+        except SeepError as error:
+            self.running = False
+            self._fail(failure_of(self.entry.partition, error))
+        return self.running
 
     def _take(self, epoch: int) -> None:
+        if not self._reach(epoch):
+            return
         batches, now_ms, watermark, ended, idle, reached = self.inputs.take(epoch)
         before = self.moment
         moment = Moment(epoch, max(before.now_ms, now_ms), before.watermark, max(before.watermark, watermark))
@@ -253,7 +262,9 @@ class OperatorPartition:
         self._move(epoch)
 
     def _move(self, epoch: int) -> None:
-        fixed = self._fixed_epoch()
+        if not self._reach(epoch):
+            return
+        fixed = self.pin.epoch_after(self.epoch)
         self.epoch = epoch
         self.inputs.move(epoch)
         if epoch == fixed:
@@ -299,16 +310,16 @@ class OperatorPartition:
         self.trim()
         entries = self.desk.journal.entries.values()
         keep = {version for e in entries for who, version in e.base if who == self.entry.partition}
-        if self.pinned is not None:
-            keep.add(self.pinned[1])
+        if self.pin.kept is not None:
+            keep.add(self.pin.kept.version)
         self.saver.drop_old(keep)
 
     def trim(self) -> None:
         if not self.saver.durable:
             return
         upto = self.saver.fallback_epoch(self.base_epoch)
-        if self.pinned is not None:
-            upto = min(upto, self.pinned[2])
+        if self.pin.kept is not None:
+            upto = min(upto, self.pin.kept.epoch)
         self.inputs.trim(upto)
 
     def tick(self) -> None:
@@ -355,16 +366,8 @@ class OperatorPartition:
             case Refused():
                 self.inputs.on_refused(message)
 
-    def _fixed(self) -> tuple[int, int]:
-        if self.pinned is not None:
-            return self.pinned[1:]
-        replace = self.desk.journal.replacing(self.entry.partition)
-        if replace is not None and replace.at and self.saver.underway(replace.at):
-            return 0, replace.at
-        return 0, -1
-
     def status(self) -> Status:
-        fixed = self._fixed()
+        fixed = self.pin.told()
         durable = self.saver.durable[-1] if self.saver.durable else (0, -1)
         return Status(
             self.entry.partition,
@@ -377,6 +380,7 @@ class OperatorPartition:
             fixed_version=fixed[0],
             fixed_epoch=fixed[1],
             accepted=self.running and self.inputs.accepted,
+            begun=self.code.begun(self.epoch, self.saver.wrote(self.epoch)) if self.running else -1,
             drained=self.running and self.epoch >= self.entry.last and self.outputs.empty,
             ended=self.running and self.ended,
             fenced=self.saver.fenced,
@@ -388,6 +392,8 @@ class OperatorPartition:
             watermark=self.moment.watermark,
             idle=self.idle,
             accused=self.wary.accused,
+            heard=self.inputs.heard if self.running else -1,
+            refusal=self.code.refusal,
         )
 
     def stop(self) -> None:

@@ -7,7 +7,7 @@ anyway. Whom the buffer waits for before it is trimmed comes from the journal, n
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from seep.model.batch import Batch
 from seep.model.epoch import Progress
@@ -70,6 +70,17 @@ class Outputs:
         """Rows put on each edge since it began here."""
         self.highest = 0
         """The highest epoch number any receiver has heard of."""
+
+    def restore(self, chain: Sequence[Checkpoint]) -> None:
+        """What was in the buffers when it was saved."""
+        for name, buffer in self.buffers.items():
+            buffer.trimmed = chain[0].trimmed[name]
+            for checkpoint in chain:
+                buffer.restore(checkpoint.buffers.get(name, ()))
+            newest = chain[-1].trimmed[name]
+            buffer.trim(newest.epoch)
+            if newest.epoch > buffer.trimmed.epoch:
+                buffer.trimmed = newest
 
     # --- what goes out -------------------------------------------------------------------------------------------
 

@@ -145,6 +145,12 @@ class Saver:
         seen = (point for point in reversed(self.durable) if point.version != self.unseen)
         return next((point[:2] for point in seen if point.epoch == epoch), None)
 
+    def wrote(self, epoch: int) -> bool:
+        """Is there a durable checkpoint of this epoch of our own generation? Whoever is restored later then starts from
+        that or a later one, not from what a generation before us has left in some memory."""
+        first = self.me.generation.number * VERSIONS
+        return any(point.epoch == epoch and point.version > first for point in self.durable)
+
     def drop_old(self, pinned: set[int]) -> None:
         """Keep the newest two, the pinned ones and the one before each (should a pinned one be damaged, whoever starts
         from it falls back to that), and whatever they build on."""

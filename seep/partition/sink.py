@@ -292,6 +292,7 @@ class SinkPartition:
             failure=self.failure or self.inputs.failure,
             statistics={"rows_in": self.sum[0]},
             watermark=self.moment.watermark,
+            heard=self.inputs.heard if self.running else -1,
         )
 
     def stop(self) -> None:

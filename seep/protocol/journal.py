@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from seep.model.care import Spot
 from seep.model.ids import FOREVER, Generation, KeyRange, PartitionId
@@ -52,6 +53,13 @@ class Entry:
         return self.role != SHADOW and self.last > epoch and self.last >= self.first
 
 
+class Code(NamedTuple):
+    """What an operator runs from an epoch on."""
+
+    first: int
+    name: str
+
+
 @dataclass(frozen=True, slots=True)
 class Replace:
     """An intent: these partitions by those. It stands in the journal from the first step to the commit."""
@@ -67,6 +75,8 @@ class Replace:
     """Merge: every old partition keeps a checkpoint at exactly this epoch. Hand-over: E-1 (0: not decided yet)."""
     new: tuple[PartitionId, ...] = ()
     """The shadows, once they exist."""
+    code: str = ""
+    """Not empty: an upgrade. The old ones stop, run on to `at`, and stay; from the epoch after it on they run this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +111,8 @@ class Journal:
     begins: int = 0
     """The first epoch in which sources that wait for Tables may have rows; FOREVER: these are still being loaded."""
     poisons: tuple[Poison, ...] = ()
+    codes: Mapping[str, tuple[Code, ...]] = field(default_factory=dict)
+    """By operator, of those that were upgraded: what each runs since when, in order. Before that: the flow's own."""
 
     def of(self, operator: str) -> list[Entry]:
         """The operator's entries, by key range, then life."""
@@ -149,4 +161,4 @@ def tiles(ranges: Iterable[KeyRange], low: int, high: int) -> bool:
     return edge == high
 
 
-__all__ = ["FOREVER", "LIVE", "SEALED", "SHADOW", "Entry", "Journal", "Poison", "Replace", "tiles"]
+__all__ = ["FOREVER", "LIVE", "SEALED", "SHADOW", "Code", "Entry", "Journal", "Poison", "Replace", "tiles"]

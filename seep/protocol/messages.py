@@ -192,7 +192,8 @@ class Status:
     accepted: bool = False
     """Every sender it needs has accepted its subscription."""
     begun: int = -1
-    """In a hand-over: the last epoch begun, once it begins no more; later E-1, once finished."""
+    """In a hand-over or an upgrade: the last epoch begun, once it begins no more; later E-1, once finished (and, in an
+    upgrade, once it is durable and the new code is tried on it)."""
     drained: bool = False
     """Sealed, and nothing in its buffers is needed any more."""
     ended: bool = False
@@ -210,6 +211,10 @@ class Status:
     """Nobody waits for its watermark."""
     accused: Poison | None = None
     """It has stopped before this row, which killed its process again and again; started again, it leaves it out."""
+    heard: int = -1
+    """A receiver: the highest epoch number that it has heard of, taken or not."""
+    refusal: str = ""
+    """It cannot go on with the code of a pending upgrade, and why; it goes on with what it has."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,21 @@ FETCHED = "fetched"
 """In the job's directory: a savepoint that came from an object store, while it is put in place."""
 
 
+def answers(path: Path) -> bool:
+    """Does the job in this directory run?"""
+    if not (path / "api").exists():
+        return False
+    import httpx
+
+    try:
+        token = (path / "token").read_text()
+        address = (path / "api").read_text()
+        httpx.get(f"{address}/status", headers={"Authorization": f"Bearer {token}"}, timeout=2)
+    except (OSError, httpx.HTTPError):
+        return False
+    return True
+
+
 def has_journal(path: Path, store: str | None, checkpoints: str | None) -> bool:
     """Is there a job to go on with? It is where it was, whatever is given now."""
     if not (path / "key").exists():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
@@ -22,13 +23,14 @@ from seep.model.counts import whole as whole_number
 from seep.protocol.journal import Journal, Replace
 from seep.running import views
 from seep.running.audit import audit_of
-from seep.running.before import FETCHED, could_go_on, forget, has_journal, remove, restored
+from seep.running.before import FETCHED, answers, could_go_on, forget, has_journal, remove, restored
 from seep.running.fixing import PATIENCE_SECONDS, Fixing, wait_until
 from seep.running.places import check_empty, sent
 from seep.running.queries import Answer, Query, answer_of, shown
 from seep.running.result import Result, collected
 from seep.running.savepoint import Savepoint, new_savepoint, savepoint_at, source_positions, whole
 from seep.running.state import check_operator, state_table
+from seep.running.upgrading import planned
 from seep.runtime import controllernumbers
 from seep.runtime.api import ApiServer
 from seep.runtime.control import HostControl
@@ -36,7 +38,7 @@ from seep.runtime.controller import FAILED, ControllerHost
 from seep.runtime.deadletters import NAME as LETTERS
 from seep.runtime.exporter import Exporter
 from seep.runtime.home import job_path
-from seep.runtime.job import RECEIVED, JobDirectory
+from seep.runtime.job import CODES, RECEIVED, JobDirectory
 from seep.runtime.numbers import Snapshot
 from seep.runtime.readers import PrometheusServer, Scraper, Unreadable
 from seep.runtime.slots import Backend
@@ -44,6 +46,8 @@ from seep.runtime.watch import Watch
 from seep.state.checkpoint import Checkpoint
 from seep.state.codec import DamagedError
 
+STATE = ("store", "elsewhere", "objects", CODES, views.DIRECTORY)
+"""In a job's directory: what an earlier run has kept."""
 HEADROOM_EPOCHS = 1_000_000
 """A flow restored from a savepoint goes on above every number the saved one may have used meanwhile."""
 
@@ -77,7 +81,7 @@ def start(
     spare = None if spare is None else whole_number("spare", spare)
     graph = runnable(flow)
     path = job_path(flow.name)
-    if (path / "api").exists() and _answers(path):
+    if answers(path):
         raise Misuse(f"flow {flow.name!r} runs already in {path}; stop it first: seep stop {flow.name}")
     backend = _backend(on, master)
     if store is not None:
@@ -107,7 +111,7 @@ def start(
             # Without a controller its workers may still write, until they notice.
             end_workers(JobDirectory(path))
             forget(JobDirectory(path))
-        for part in ("store", "elsewhere", "objects", views.DIRECTORY, "sockets", "workers", "api", "token", LETTERS):
+        for part in (*STATE, "sockets", "workers", "api", "token", LETTERS):
             remove(path / part)
         if saved is None:  # what was received since a savepoint is read again
             remove(path / RECEIVED)
@@ -170,6 +174,7 @@ class Job:
         reader = _server(prometheus, flow.name) if prometheus else Scraper(directory.targets)
         self.watch = Watch(self.host, reader)
         self._fixing = Fixing(self.host)
+        self._upgrading = threading.Lock()
         self.exporter = Exporter(self._numbers, controllernumbers.FAMILIES, controllernumbers.HISTOGRAMS)
         self._control = HostControl(flow.name, self.host, self.watch, self.exporter.serve(directory.address))
         self.api = ApiServer(directory.path, self)
@@ -202,7 +207,7 @@ class Job:
     def audit(self) -> dict[str, Any]:
         """Do the books balance: was every row that was put on an edge, up to one epoch, taken from it once?"""
         with self._fixing.fixed() as fixed:
-            store, graph = self.directory.store(), self.host.machine.graph
+            store, graph = self.directory.store(), self.host.graph
             return audit_of(graph, self.journal, store, fixed.at, self._saved(fixed), self._positions(fixed))
 
     def _saved(self, fixed: Replace) -> Iterator[Checkpoint]:
@@ -215,13 +220,13 @@ class Job:
         return [partial(whole, store, p, statuses[p].fixed_version) for p in fixed.old]
 
     def _positions(self, fixed: Replace) -> dict[str, Any]:
-        names = [n.name for n in self.host.machine.graph.nodes.values() if n.kind == "source"]
+        names = [n.name for n in self.host.graph.nodes.values() if n.kind == "source"]
         store = self.directory.store()
         return {name: source_positions(store, self.journal, name, fixed.at) for name in names}
 
     def state(self, operator: str) -> pa.Table:
         """What an operator remembers, by key, at one epoch of the running flow."""
-        graph = self.host.machine.graph
+        graph = self.host.graph
         check_operator(graph, operator)
         return state_table(graph, operator, self._fixing.kept(self.directory.store(), [operator])[1][operator])
 
@@ -235,7 +240,7 @@ class Job:
         return shown(self.name, self._answer(sql, at))
 
     def _answer(self, sql: str, at: str | Path | None) -> Answer:
-        graph = self.host.machine.graph
+        graph = self.host.graph
         if at is not None:
             return answer_of(graph, savepoint_at(self.directory.path, at), sql)
         query = Query(graph, sql)
@@ -244,7 +249,7 @@ class Job:
 
     def view(self, operator: str) -> dict[str, Any]:
         """What an operator remembers, laid down in a directory for readers in other processes; it goes by itself."""
-        graph = self.host.machine.graph
+        graph = self.host.graph
         check_operator(graph, operator)
         epoch, kept = self._fixing.kept(self.directory.store(), [operator])
         path = views.lay_down(self.directory, self.name, epoch, kept[operator], graph)
@@ -278,6 +283,35 @@ class Job:
         self._until(done, f"rebalance {operator}")
         return answer
 
+    def upgrade(self, flow: Flow, operators: Collection[str] = (), drop: Collection[str] = ()) -> dict[str, Any]:
+        """Have operators run the code that they have in another version of the flow, from one epoch on, while it runs;
+        returns when that is committed. All that have changed, or those that are named, one after the other.
+
+        `drop` names what may be lost of what they remember: ``"visits.seen"``, a column or state.
+        """
+        if flow.name != self.name:
+            raise Misuse(f"the app's flow is {flow.name!r}, and {self.name!r} runs; give the flow its name")
+        found = planned(self.directory, flow, operators, drop)
+        return {"flow": self.name, "upgraded": [self.upgrade_to(operator, code) for operator, code in found]}
+
+    def upgrade_to(self, operator: str, code: str) -> dict[str, Any]:
+        """The same for one operator, by the name of code that is in the job's directory."""
+        with self._upgrading:
+            began, after = time.monotonic(), self.journal.next_replace
+            before = len(self.journal.codes.get(operator, ()))
+            self._control.upgrade(operator, code)
+
+            def done() -> bool:
+                for number, why in self.host.view.given_up.items():
+                    if number >= after:
+                        refused = why.removeprefix("given up: ")
+                        raise (Misuse if refused != why else Retry)(f"{operator} was not upgraded: {refused}")
+                return len(self.journal.codes.get(operator, ())) > before
+
+            self._until(done, f"upgrade {operator}")
+        seconds = round(time.monotonic() - began, 3)
+        return {"operator": operator, "epoch": self.journal.codes[operator][-1].first, "seconds": seconds}
+
     def _at_rest(self, operator: str) -> bool:
         return all(r.operator != operator for r in self.journal.replaces)
 
@@ -299,7 +333,7 @@ class Job:
         began = time.monotonic()
         with self._fixing.fixed() as fixed:
             highest = max(s.epoch for s in self.host.view.statuses.values()) + HEADROOM_EPOCHS
-            saved, positions, graph = self._saves(fixed), self._positions(fixed), self.host.machine.graph
+            saved, positions, graph = self._saves(fixed), self._positions(fixed), self.host.graph
             Savepoint.write(path, self.directory.key, self.name, fixed.at, highest, saved, positions, graph)
         if is_address:
             sent(path, name)
@@ -326,7 +360,7 @@ class Job:
 
     def result(self) -> Result:
         """What has been collected so far."""
-        return collected(self.host.machine.graph, self.journal, self.directory.store().perform)
+        return collected(self.host.graph, self.journal, self.directory.store().perform)
 
     def close(self) -> None:
         """End everything that still runs."""
@@ -348,18 +382,6 @@ class Unwaiting:
     def __init__(self, job: Job, control: HostControl) -> None:
         self.status, self.kill, self.scale = control.status, control.kill, control.scale
         self.audit, self.savepoint = job.audit, job.savepoint
-
-
-def _answers(path: Path) -> bool:
-    import httpx
-
-    try:
-        token = (path / "token").read_text()
-        address = (path / "api").read_text()
-        httpx.get(f"{address}/status", headers={"Authorization": f"Bearer {token}"}, timeout=2)
-    except (OSError, httpx.HTTPError):
-        return False
-    return True
 
 
 __all__ = ["Job", "SeepError", "start"]

@@ -30,9 +30,10 @@ def check_operator(graph: Graph, operator: str) -> None:
 
 
 def saved_graph(path: Path) -> Graph:
-    """The flow of the job in this directory, by the code it was started with."""
+    """The flow of the job in this directory, by the code that it runs."""
     try:
-        return JobDirectory(path).code()[0]
+        directory = JobDirectory(path)
+        return directory.graph(directory.codes())
     except FileNotFoundError:
         raise Misuse(f"there is no job in {path}; is SEEP_HOME the directory that it was started with?") from None
     except DamagedError as error:

@@ -34,7 +34,7 @@ class Witness:
     """`seep.sim.oracle.Logs` of a real job."""
 
     def __init__(self, job: JobDirectory) -> None:
-        self.graph = _unseen(job.code()[0])
+        self.graph = _unseen(job.graph(job.codes()))
         self.store = job.store()
         self.history: dict[PartitionId, list[tuple[int, Any]]] = {}
         """Of what was seen; in order once it is judged."""

@@ -41,6 +41,8 @@ class JobControl(Protocol):
 
     def rebalance(self, operator: str) -> dict[str, Any]: ...
 
+    def upgrade_to(self, operator: str, code: str) -> dict[str, Any]: ...
+
     def kill(self, operator: str, index: int) -> dict[str, Any]: ...
 
     def savepoint(self, name: str) -> dict[str, Any]: ...
@@ -62,6 +64,12 @@ class Scale(BaseModel):
 
 class Rebalance(BaseModel):
     operator: str
+
+
+class Upgrade(BaseModel):
+    operator: str
+    code: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """The name of what was put, sealed, into the job's directory."""
 
 
 class Kill(BaseModel):
@@ -127,6 +135,10 @@ def create_app(control: JobControl, token: str) -> FastAPI:
     @app.post("/rebalance")
     def rebalance(body: Rebalance) -> dict[str, Any]:
         return control.rebalance(body.operator)
+
+    @app.post("/upgrade")
+    def upgrade(body: Upgrade) -> dict[str, Any]:
+        return control.upgrade_to(body.operator, body.code)
 
     @app.post("/kill")
     def kill(body: Kill) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import Any
 from seep.control.balance import plan_rebalance, plan_scale
 from seep.control.governor import shown
 from seep.control.progress import progress
-from seep.control.requests import Rebalance, ScaleTo, StopFlow
+from seep.control.requests import Rebalance, ScaleTo, StopFlow, Upgrade
 from seep.control.scaling import check_count, loads_of
-from seep.errors import Misuse, Retry, error_of
+from seep.errors import DataLoss, Misuse, Retry, error_of
 from seep.model.counts import whole
 from seep.model.ids import KeyRange
 from seep.protocol.journal import LIVE
@@ -119,6 +119,16 @@ class HostControl:
         """The ranges that a rebalance would give the operator now; none when it would not change any."""
         view = self.host.view
         return plan_rebalance(view.journal.live(operator), loads_of(view.statuses))
+
+    def upgrade(self, operator: str, code: str) -> None:
+        """Asks for it."""
+        try:
+            owner = self.host.job.upgrade(code).node.name
+        except DataLoss as problem:
+            raise Misuse(str(problem)) from problem
+        if owner != self._known(operator):
+            raise Misuse(f"{code} is code of {owner}, not of {operator}")
+        self.host.request(Upgrade(operator, code))
 
     def kill(self, operator: str, index: int) -> dict[str, Any]:
         live = self.host.view.journal.live(self._known(operator))

@@ -16,6 +16,7 @@ from dataclasses import replace as with_fields
 from seep.control.controller import Controller
 from seep.control.requests import Request, WorkerLost
 from seep.model.ids import CONTROLLER, PartitionId
+from seep.partition.contract import Graph
 from seep.protocol import wire
 from seep.protocol.effects import Effect, Publish, ReleaseWorker, Send, StoreReply, WantWorkers
 from seep.protocol.journal import Journal
@@ -50,6 +51,8 @@ class View:
     """Workers."""
     shortage: str = ""
     """Why nothing more can be started on a slot of its own."""
+    given_up: dict[int, str] = field(default_factory=dict)
+    """Upgrades that came to nothing, by the number of their Replace, and why."""
 
 
 class ControllerHost:
@@ -99,6 +102,12 @@ class ControllerHost:
         self._killed.add(entry.worker)
         self.backend.kill(entry.worker)
         return entry.worker
+
+    @property
+    def graph(self) -> Graph:
+        """What runs now, with the code that operators were upgraded to."""
+        codes = self.view.journal.codes
+        return self.job.graph(codes) if codes else self.machine.graph
 
     def partition(self, operator: str, index: int) -> PartitionId:
         """The operator's live partition at this position in key-range order."""
@@ -167,6 +176,7 @@ class ControllerHost:
             busy,
             max(0, machine.pool.want),
             machine.pool.shortage(now_ms()),
+            dict(machine.given_up),
         )
         self._judge()
 

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from seep.partition.operator import OperatorPartition
+from seep.partition.source import SourcePartition
 from seep.partition.worker import Partition
 from seep.protocol.journal import SHADOW
 from seep.runtime.stores.files import locked, write_all
@@ -32,9 +34,8 @@ class DeadLetters:
         """Write what these partitions refused since the last call."""
         letters: list[dict[str, Any]] = []
         for partition in partitions:
-            code = getattr(partition, "logic", None) or getattr(partition, "intake", None)
-            take = getattr(code, "take_unclaimed", None)
-            found = take() if take is not None else []
+            takes = [getattr(code, "take_unclaimed", None) for code in _code_of(partition)]
+            found = [letter for take in takes if take is not None for letter in take()]
             # A shadow repeats what the one it will replace has said.
             if partition.entry.role != SHADOW:
                 letters += found
@@ -60,3 +61,11 @@ class DeadLetters:
         except OSError:
             fitting = []
         self.unwritten += len(lines) - len(fitting)
+
+
+def _code_of(partition: Partition) -> list[Any]:
+    """What a partition runs, and what it ran until it was upgraded."""
+    if isinstance(partition, OperatorPartition):
+        before, partition.code.before = partition.code.before, None
+        return [before, partition.logic]
+    return [partition.intake] if isinstance(partition, SourcePartition) else []

@@ -2,7 +2,9 @@
 
     key        32 random bytes, 0600: proves membership, signs what is saved
     code       the graph and its settings, cloudpickled
-    plan       sealed by the key: the digest of `code`, which app it is of (`seep.runtime.identity`), and which run
+    plan       sealed by the key: the digest of `code`, which app it is of (`seep.runtime.identity`), which run, and the
+               digests of what operators were upgraded to
+    codes/     that: other code of one operator each, by its digest; which epochs it is for, the journal says
     store/     checkpoints, logs, journal        sockets/   where processes listen
     elsewhere  only where the store is a server: its address, and under which prefix the job keeps what it keeps
     objects    only where checkpoints are in an object store: the address of the job's own folder
@@ -21,19 +23,23 @@ import json
 import os
 import secrets
 import socket
+from collections.abc import Mapping
+from dataclasses import replace as with_fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from seep.errors import Misuse
+from seep.errors import DataLoss, Misuse
 from seep.model.settings import Settings
-from seep.partition.contract import Graph
+from seep.partition.contract import Graph, Upgrade
+from seep.protocol.effects import ReadJournal
+from seep.protocol.journal import Code
 from seep.runtime.hosts import LOOPBACK, address_towards, this_host
 from seep.runtime.identity import differences, identity_of
 from seep.runtime.stores.directory import DirectoryStore
-from seep.runtime.stores.files import Files, escape, read_or_none
+from seep.runtime.stores.files import Files, escape, locked, read_or_none
 from seep.runtime.transport import Transport
 from seep.state.codec import PLAN, DamagedError, decode_value, encode_value
 
@@ -43,6 +49,9 @@ if TYPE_CHECKING:  # its package is there only where somebody wants it
 
 
 RECEIVED = "received"
+CODES = "codes"
+Codes = Mapping[str, tuple[Code, ...]]
+"""By operator: what it was upgraded to (`Journal.codes`)."""
 
 
 class JobDirectory:
@@ -51,6 +60,7 @@ class JobDirectory:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path).absolute()
         self.key = (self.path / "key").read_bytes()
+        self._upgrades: dict[str, Upgrade] = {}
 
     @classmethod
     def create(cls, path: Path | str, graph: Graph, settings: Settings, prepared: Graph | None = None) -> JobDirectory:
@@ -74,15 +84,15 @@ class JobDirectory:
 
     @classmethod
     def resume(cls, path: Path | str, graph: Graph, settings: Settings) -> JobDirectory:
-        """The job as it is, with the code it was started with. Refuses another app or other libraries: what they
-        would make of its state and logs nobody knows."""
+        """The job as it is, with the code it was started with or upgraded to. Refuses another app or other libraries:
+        what they would make of its state and logs nobody knows."""
         job = cls(path)
-        parts, libraries = differences(job._plan()["app"], identity_of(graph, settings))
+        parts, libraries = differences(job.app(job.codes()), identity_of(graph, settings))
         then = "or start with that one, take a savepoint and restore it here"
         if parts:
             raise Misuse(
                 f"the job in {job.path} was started from another app (different: {', '.join(parts)});"
-                f" resume it with the app it was started from, {then}"
+                f" resume it with the app it runs, and use upgrade then, {then}"
             )
         if libraries:
             raise Misuse(
@@ -102,6 +112,48 @@ class JobDirectory:
             raise DamagedError(f"{self.path / 'code'} is not the code that the plan names")
         graph, settings = cloudpickle.loads(data)
         return graph, settings
+
+    # --- what operators were upgraded to -------------------------------------------------------------------------
+
+    def add_code(self, data: bytes, part: str) -> str:
+        """Keep other code of an operator (a pickled Upgrade), and vouch for it; its name. ``part``: its fingerprint in
+        the identity of the app."""
+        name = hashlib.sha256(data).hexdigest()
+        files = Files(sync=True)
+        files.replace(files.make_directory(self.path / CODES) / name, [data])
+        with locked(self.path / "plan.lock"):
+            plan = self._plan()
+            plan["codes"] = {**plan.get("codes", {}), name: part}
+            files.replace(self.path / "plan", [encode_value(PLAN, plan, self.key)])
+        return name
+
+    def upgrade(self, name: str) -> Upgrade:
+        """The code of this name, if the plan vouches for it."""
+        if name not in self._upgrades:
+            data = read_or_none(self.path / CODES / name)
+            if data is None or name not in self._plan().get("codes", {}) or hashlib.sha256(data).hexdigest() != name:
+                raise DataLoss(f"{self.path / CODES / name} is not the code that the plan names")
+            self._upgrades[name] = cloudpickle.loads(data)
+        return self._upgrades[name]
+
+    def codes(self) -> Codes:
+        reply = self.store().perform(ReadJournal(0))
+        return {} if reply is None or reply.value is None else reply.value.codes
+
+    def app(self, codes: Codes) -> dict[str, Any]:
+        """Which app runs, with these upgrades."""
+        plan = self._plan()
+        parts = {name: plan["codes"][known[-1].name] for name, known in codes.items()}
+        return {**plan["app"], "parts": {**plan["app"]["parts"], **parts}}
+
+    def graph(self, codes: Codes) -> Graph:
+        """The graph that runs, with these upgrades."""
+        graph = self.code()[0]
+        nodes = {
+            name: with_fields(graph.nodes[name], make=new.make, settings=new.settings)
+            for name, new in ((name, self.upgrade(known[-1].name).node) for name, known in codes.items())
+        }
+        return with_fields(graph, nodes={**graph.nodes, **nodes})
 
     @property
     def run(self) -> str:

@@ -61,6 +61,7 @@ class WorkerHost:
         self.machine.desk.spill = spill_into(job.path)
         self.machine.desk.perform = self._perform
         self.machine.desk.place = this_place()
+        self.machine.desk.upgrade = job.upgrade
         self.machine.clock = self.machine.desk.clock = now_ms
         self.store = job.store()
         self.machine.desk.notes = StoreNotes(self.store)

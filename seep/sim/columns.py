@@ -19,7 +19,7 @@ from seep.model.arrow import BUCKET, DELETED, KEY, REPLICATED, ArrowBatch, Arrow
 from seep.model.care import CAREFREE
 from seep.model.epoch import Moment
 from seep.model.ids import KeyRange, PartitionId
-from seep.partition.contract import Graph, Intake, Logic, Node, Outlet, Reading
+from seep.partition.contract import Graph, Intake, Logic, Node, Outlet, Reading, Upgrade
 from seep.protocol.effects import Append, PutCheckpoint, StoreReply, SwapJournal
 from seep.protocol.messages import Message, Plan
 from seep.protocol.wire import decode, decode_journal, encode, encode_journal
@@ -42,6 +42,18 @@ VALUE = "value"
 def in_columns(graph: Graph) -> Graph:
     """The graph with every node in its coat."""
     return Graph({name: with_fields(node, make=_Coat(node)) for name, node in graph.nodes.items()}, graph.edges)
+
+
+def upgrade_in_columns(upgrade: Upgrade) -> Upgrade:
+    def fit(state: ArrowState, now_ms: int) -> ArrowState:
+        tables = {}
+        for name, table in state.tables.items():
+            columns = (table.column(column).to_pylist() for column in (BUCKET, KEY, VALUE))
+            entries = [(bucket, _unpack(key), _unpack(value)) for bucket, key, value in zip(*columns, strict=True)]
+            tables[name] = _table(upgrade.fit(LightState(tuple(entries)), now_ms).entries, full=True)
+        return ArrowState(tables)
+
+    return Upgrade(with_fields(upgrade.node, make=_Coat(upgrade.node)), fit)
 
 
 class _Coat:

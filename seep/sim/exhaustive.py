@@ -1,8 +1,8 @@
 """``python -m seep.sim.exhaustive --crashes 2``: every placement of one or two crashes over the named protocol steps.
 
-The world has no chance in it: three workers, one split, a hand-over of the source, one merge. A placement is "crash
-this node the first time it is in this step"; the second is looked for from the first on, in the run that has the
-first. So the placements are a tree, and each path in it is one run. Crashing at every single event instead would be
+The world has no chance in it: three workers, one split, a hand-over of the source, an upgrade, one merge. A placement
+is "crash this node the first time it is in this step"; the second is looked for from the first on, in the run that has
+the first. So the placements are a tree, and each path in it is one run. Crashing at every single event instead would be
 mostly the same few states again, hundreds of times.
 """
 
@@ -48,6 +48,7 @@ def run_path(crashes: tuple[Placement, ...], parts: int, discover: bool = True) 
     world = stage.world
     stage.scale(15.0, "a", 2)
     stage.scale(45.0, "s", 2)
+    stage.upgrade(60.0, "a")
     stage.scale(75.0, "a", 1)
     path, waiting = Path(crashes), list(crashes)
     found: dict[Placement, None] = {}

@@ -34,7 +34,7 @@ HITTING = (
     "idle",
 )
 """Something live is hit; `seep.sim.injector` says how."""
-ASKING = ("scale", "scale", "scale", "scale neighbours", "fix epoch")
+ASKING = ("scale", "scale", "scale", "scale neighbours", "upgrade", "upgrade", "fix epoch")
 """What users ask for: no faults, but what faults must meet."""
 ENDING = ("drain", "flip", "wipe")
 """The flow may end by it: a drain, or a stop with a report."""

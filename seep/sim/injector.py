@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace as with_fields
 
-from seep.control.requests import FixEpoch, Rebalance, ReleaseEpoch, ScaleTo, StopFlow
+from seep.control.requests import FixEpoch, Rebalance, ReleaseEpoch, ScaleTo, StopFlow, Upgrade
 from seep.model.ids import BUCKETS, CONTROLLER, EVERYTHING, KeyRange, PartitionId
 from seep.partition.operator import OperatorPartition
 from seep.partition.worker import Worker
@@ -53,6 +53,7 @@ class Injector:
             GROWING: self._grow,
             "scale": self._scale,
             "scale neighbours": self._scale,
+            "upgrade": self._upgrade,
             "fix epoch": self._fix_epoch,
             "drain": self._drain,
             "flip": self._flip,
@@ -274,6 +275,12 @@ class Injector:
             name = names[(fault.pick + offset) % len(names)]
             rebalance = (fault.pick >> 16) % 5 == 0
             self.world.request(Rebalance(name) if rebalance else ScaleTo(name, 1 + (fault.pick >> 8) % 4))
+        return True
+
+    def _upgrade(self, fault: Fault) -> bool:
+        codes = list(self.world.upgrades)
+        code = codes[fault.pick % len(codes)]
+        self.world.request(Upgrade(self.world.upgrades[code].node.name, code))
         return True
 
     def _fix_epoch(self, fault: Fault) -> bool:

@@ -22,7 +22,7 @@ def named_steps(node: SimNode) -> Counter[str]:
             steps = ["starting"]
         elif isinstance(partition, OperatorPartition):
             steps += ["checkpoint"] if partition.saver.busy else []
-            steps += ["pinned"] if partition.pinned else []
+            steps += ["pinned"] if partition.pin.kept else []
             steps += ["subscribing"] if not partition.inputs.accepted else []
             steps += ["replaying"] if partition.inputs.next_epoch() <= partition.inputs.bound() else []
         elif partition.appending is not None:
@@ -30,6 +30,8 @@ def named_steps(node: SimNode) -> Counter[str]:
         replace = journal.replacing(entry.partition)
         if replace is not None and replace.handover:
             steps += ["handing over"]
+        if replace is not None and replace.code:
+            steps += ["tried" if isinstance(partition, OperatorPartition) and partition.code.trial else "stopped"]
         found.update(f"{partition.node.kind}: {step}" for step in steps)
     return found
 
@@ -39,5 +41,7 @@ def controller_steps(controller: Controller) -> list[str]:
     steps = ["controller: journal swap"] if controller.wanted is not None else []
     for replace in controller.journal.replaces:
         step = "hand-over" if replace.handover else "shadows" if replace.new else "pin"
+        if replace.code:
+            step = "upgrade, last epoch" if replace.at else "upgrade, stopping"
         steps.append(f"controller: replace, {step}")
     return [*steps, "controller: at rest"]

@@ -102,6 +102,9 @@ def local(item: Item) -> int:
 class LightLogic:
     """Common to all: keyed state with dirty tracking, canonical order in, routed batches out."""
 
+    shift = 0
+    """Other code adds this to every value."""
+
     def __init__(self, routes: Mapping[str, Route]) -> None:
         self.routes = routes
         self.care: Care = CAREFREE
@@ -121,6 +124,8 @@ class LightLogic:
     def take(self, moment: Moment, inputs: Sequence[tuple[int, LightBatch]]) -> dict[str, LightBatch]:
         items = [item for _, batch in inputs for item in batch.items]
         items.sort(key=lambda item: item[0])
+        if self.shift:
+            items = [(bucket, (key, value + self.shift, time)) for bucket, (key, value, time) in items]
         out = self.fold(moment, items)
         out.sort(key=lambda item: item[0])
         return (

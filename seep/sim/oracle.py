@@ -18,7 +18,7 @@ from seep.model.batch import State
 from seep.model.care import Care
 from seep.model.epoch import Moment
 from seep.model.ids import BEGINNING, BUCKETS, FOREVER, KeyRange, PartitionId
-from seep.partition.contract import Graph, Node, split_bucket
+from seep.partition.contract import Graph, Node, Upgrade, split_bucket
 from seep.protocol.journal import SHADOW, Journal, tiles
 from seep.sim.store import SimStore
 
@@ -45,6 +45,7 @@ class Begun:
 
 
 NOTHING_YET = Begun()
+NONE: Mapping[str, Upgrade] = {}
 
 
 def source_cuts(graph: Graph, store: Logs, source: str) -> dict[int, dict[int, list[Any]]]:
@@ -107,11 +108,19 @@ def _filled(cuts: dict[int, dict[int, list[Any]]]) -> list[int]:
     return [epoch for epoch, splits in cuts.items() if any(start != end for start, end, *_ in splits.values())]
 
 
-def expected(graph: Graph, store: Logs, begun: Begun = NOTHING_YET, upto: int = FOREVER) -> dict[str, dict[int, Any]]:
-    """For each sink: epoch -> record."""
+def expected(
+    graph: Graph,
+    store: Logs,
+    begun: Begun = NOTHING_YET,
+    upto: int = FOREVER,
+    upgrades: Mapping[str, Upgrade] = NONE,
+) -> dict[str, dict[int, Any]]:
+    """For each sink: epoch -> record. `upgrades`: by code, what operators were upgraded to."""
     cuts = {n.name: source_cuts(graph, store, n.name) for n in graph.nodes.values() if n.kind == "source"}
     epochs = sorted({epoch for cut in cuts.values() for epoch in cut if begun.epoch < epoch <= upto})
     machines = {name: node.make() for name, node in graph.nodes.items()}
+    known = store.journals[-1].codes if store.journals else {}
+    codes = {name: [code for code in of if code.first > begun.epoch] for name, of in known.items()}
     for name, state in begun.states.items():
         machines[name].load(state)
     before: dict[str, Moment] = dict(begun.moments)
@@ -134,6 +143,10 @@ def expected(graph: Graph, store: Logs, begun: Begun = NOTHING_YET, upto: int = 
                 continue
             inputs = graph.inputs(name)
             then = before.get(name, Moment(0, 0, BEGINNING, BEGINNING))
+            while codes.get(name) and codes[name][0].first <= epoch:
+                upgrade, was = upgrades[codes[name].pop(0).name], machines[name]
+                machines[name] = upgrade.node.make()
+                machines[name].load(upgrade.fit(was.snapshot(True), then.now_ms))
             told = [(e, *marks[e.source]) for e in inputs]
             timed = [one for one in told if not one[0].timeless]
             said = [(now_ms, e.watermark(mark), still) for e, now_ms, mark, still, _ in timed]
@@ -252,10 +265,11 @@ def committed(store: SimStore, sink: str) -> dict[int, Any]:
     return {epoch: tuple(sorted(rows, key=lambda item: item[0])) for epoch, rows in found.items()}
 
 
-def check_output(graph: Graph, store: SimStore, complete: bool = True) -> int:
+def check_output(graph: Graph, store: SimStore, complete: bool = True, upgrades: Mapping[str, Upgrade] = NONE) -> int:
     """Compare; answers the number of rows. Of a flow that stopped, each partition of a sink must have committed the
     right rows of its own keys in the epochs it committed (there is no atomicity across sink partitions)."""
-    wanted = expected(graph, store, upto=FOREVER if complete else _last_committed(graph, store))
+    upto = FOREVER if complete else _last_committed(graph, store)
+    wanted = expected(graph, store, upto=upto, upgrades=upgrades)
     ranges = {p: e.key_range for journal in store.journals for p, e in journal.entries.items()}
     rows = 0
     for sink, epochs in wanted.items():
@@ -333,3 +347,7 @@ def check_journals(graph: Graph, store: SimStore) -> None:
     for one, other in pairwise(store.journals):
         if other.version != one.version + 1 or other.term < one.term:
             raise Violation(f"journal {other.version} of term {other.term} follows {one.version} of term {one.term}")
+        for name, codes in other.codes.items():
+            before = one.codes.get(name, ())
+            if codes[: len(before)] != before or any(a.first >= b.first for a, b in pairwise(codes)):
+                raise Violation(f"journal {other.version}: the past of {name} was {before} and is {codes}")

@@ -15,7 +15,7 @@ from random import Random
 from seep.control.controller import DRAIN
 from seep.model.ids import CONTROLLER, PartitionId
 from seep.model.settings import Settings
-from seep.partition.contract import Graph
+from seep.partition.contract import Graph, Upgrade
 from seep.partition.worker import Worker
 from seep.protocol.journal import SEALED, Journal
 from seep.sim.checks import Watch, unrest
@@ -24,6 +24,7 @@ from seep.sim.faults import LATE, MAIN, RESERVE, Fault, draw_faults, draw_growth
 from seep.sim.flows import DrawnFlow, draw_flow
 from seep.sim.injector import Injector
 from seep.sim.oracle import Violation, check_journals, check_output, check_sources
+from seep.sim.upgraded import upgrades_of
 from seep.sim.world import ProcessDied, World
 
 MESSAGES = 1_000
@@ -49,6 +50,7 @@ class Outcome:
     messages: int = 0
     hits: int = 0
     replaces: int = 0
+    upgrades: int = 0
     rows: int = 0
     refused: int = 0
     """Writes of fenced generations that the store turned away."""
@@ -119,6 +121,8 @@ def run_schedule(seed: int, faults: list[Fault] | None = None) -> Outcome:
     world = (_columns if columns else World)(graph, drawn.settings, random, drawn.workers, drawn.parts)
     injector, watch = Injector(world, flow), Watch(world)
     world.watch = watch
+    for code, upgrade in upgrades_of(graph).items():
+        world.upgrades[code] = _upgrade_in_columns(upgrade) if columns else upgrade
     outcome = Outcome(seed, flow.shape, columns=columns)
     try:
         _play(world, injector, drawn.faults if faults is None else faults)
@@ -127,7 +131,7 @@ def run_schedule(seed: int, faults: list[Fault] | None = None) -> Outcome:
             supply.end(flow.splits[name], LAST_ROWS)
         _run_to_end(world)
         outcome.stopped = _judge(graph, world, watch, injector.wiped, rest=seed % REST_EVERY == 0)
-        outcome.rows = check_output(graph, world.store, complete=not outcome.stopped)
+        outcome.rows = check_output(graph, world.store, not outcome.stopped, upgrades_of(graph))
         check_journals(graph, world.store)
     except Violation as violation:
         outcome.violation = str(violation)
@@ -136,6 +140,7 @@ def run_schedule(seed: int, faults: list[Fault] | None = None) -> Outcome:
     store, journals = world.store, world.store.journals
     outcome.messages, outcome.hits, outcome.virtual_ms = world.messages, injector.hits, world.now_ms
     outcome.replaces = sum(len(_sealed(after) - _sealed(before)) for before, after in pairwise(journals))
+    outcome.upgrades = sum(map(len, journals[-1].codes.values())) if journals else 0
     outcome.kinds, outcome.interrupted = injector.kinds, injector.interrupted
     outcome.poisons = len(journals[-1].poisons) if journals else 0
     outcome.refused, outcome.lost_writes = store.refused, store.lost_writes
@@ -149,6 +154,12 @@ def _columns(graph: Graph, settings: Settings, random: Random, workers: int, par
     from seep.sim.columns import ColumnStore, Wire, in_columns
 
     return World(in_columns(graph), settings, random, workers, parts, store=ColumnStore(), carry=Wire())
+
+
+def _upgrade_in_columns(upgrade: Upgrade) -> Upgrade:
+    from seep.sim.columns import upgrade_in_columns
+
+    return upgrade_in_columns(upgrade)
 
 
 def _play(world: World, injector: Injector, faults: list[Fault]) -> None:

@@ -13,7 +13,7 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
-from seep.control.requests import ScaleTo
+from seep.control.requests import ScaleTo, Upgrade
 from seep.model.ids import CONTROLLER, PartitionId
 from seep.model.settings import Settings
 from seep.partition.contract import Edge, Graph, Node
@@ -21,6 +21,7 @@ from seep.partition.operator import OperatorPartition
 from seep.partition.worker import Partition, Worker
 from seep.sim.light import Chained, LightIntake, LightOutlet, by_key, local
 from seep.sim.oracle import Violation, check_journals, check_output, check_sources
+from seep.sim.upgraded import code_of, upgrades_of
 from seep.sim.world import SimNode, World
 
 CALM = Settings(
@@ -65,12 +66,16 @@ class Stage:
     def __init__(self, graph: Graph | None = None, workers: int = 3, parts: int = 1, **knobs: Any) -> None:
         self.graph = graph or chain()
         self.world = World(self.graph, with_fields(CALM, **knobs), Random(1), workers, parts, jitter_ms=0.0)
+        self.world.upgrades.update(upgrades_of(self.graph))
 
     def at(self, ms: float, action: Callable[[], None]) -> None:
         self.world.at(ms, action)
 
     def scale(self, ms: float, operator: str, count: int) -> None:
         self.at(ms, lambda: self.world.request(ScaleTo(operator, count)))
+
+    def upgrade(self, ms: float, operator: str, number: int = 0) -> None:
+        self.at(ms, lambda: self.world.request(Upgrade(operator, code_of(operator, number))))
 
     def when(self, happens: Callable[[], bool], action: Callable[[], None], every_ms: float = 0.25) -> None:
         """Do it once, the first time that it is so."""
@@ -139,7 +144,7 @@ class Stage:
         stopping = world.controller.journal.stopping
         if not stopping:
             check_sources(self.graph, world.store)
-        check_output(self.graph, world.store, complete=not stopping)
+        check_output(self.graph, world.store, complete=not stopping, upgrades=world.upgrades)
         check_journals(self.graph, world.store)
         return stopping
 

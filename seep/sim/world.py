@@ -18,7 +18,7 @@ from seep.control.controller import Controller
 from seep.control.requests import Request, WorkerLost
 from seep.model.ids import CONTROLLER, Generation, PartitionId
 from seep.model.settings import Settings
-from seep.partition.contract import Graph
+from seep.partition.contract import Graph, Upgrade
 from seep.partition.pulse import Pulse
 from seep.partition.sink import SinkPartition
 from seep.partition.wary import Note
@@ -88,6 +88,8 @@ class World:
         self.store = store or SimStore()
         self.carry = carry
         """What becomes of a message between two processes (its wire form and back); None: it arrives as it is."""
+        self.upgrades: dict[str, Upgrade] = {}
+        """By code: what operators may be upgraded to."""
         self.wall_ms = wall_ms or (lambda: START_WALL_MS + int(self.now_ms))
         self.nodes: dict[str, SimNode] = {}
         self.heap: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
@@ -156,6 +158,7 @@ class World:
         name = f"w{self.spawned}"
         machine = Worker(name, self.graph, self.settings)
         machine.desk.notes = self.notes
+        machine.desk.upgrade = self.upgrades.__getitem__
         node = self.nodes[name] = SimNode(name, machine)
         self.at(0.0, self._tick, node)
 

@@ -66,6 +66,7 @@ def test_every_placement_of_one_crash(parts: int) -> None:
     assert not any(path.missed for path in paths)
     steps = {step for path in paths for _, step in path.crashes}
     expected = {"operator: shadow", "operator: pinned", "operator: sealed", "source: handing over", "sink: log append"}
+    expected |= {"operator: stopped", "operator: tried", "controller: replace, upgrade, last epoch"}
     assert expected | {"controller: journal swap", "controller: replace, shadows"} <= steps
 
 

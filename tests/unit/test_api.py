@@ -36,6 +36,9 @@ class Control:
     def rebalance(self, operator: str) -> dict[str, Any]:
         return {"operator": operator, "rebalanced": True}
 
+    def upgrade_to(self, operator: str, code: str) -> dict[str, Any]:
+        return {"operator": operator, "code": code}
+
     def kill(self, operator: str, index: int) -> dict[str, Any]:
         return {"worker": "w1"}
 
@@ -78,6 +81,9 @@ def test_every_route(client: httpx.Client) -> None:
     assert client.get("/targets").json() == [{"targets": ["127.0.0.1:9"], "labels": {"flow": "sales"}}]
     assert client.post("/scale", json={"operator": "count", "count": 3}).json() == {"operator": "count", "count": 3}
     assert client.post("/rebalance", json={"operator": "count"}).json() == {"operator": "count", "rebalanced": True}
+    upgrade = {"operator": "count", "code": "0a" * 32}
+    assert client.post("/upgrade", json=upgrade).json() == upgrade
+    assert client.post("/upgrade", json={"operator": "count", "code": "../key"}).status_code == 422
     assert client.post("/kill", json={"operator": "count", "index": 0}).json() == {"worker": "w1"}
     assert client.get("/audit").json() == {"balanced": True}
     assert client.post("/state", json={"sql": "select 1"}).json() == {"sql": "select 1", "at": None}

@@ -38,6 +38,9 @@ class Control:
     def rebalance(self, operator: str) -> dict[str, Any]:
         return {"operator": operator, "rebalanced": operator == "count", "why": "the load is so"}
 
+    def upgrade_to(self, operator: str, code: str) -> dict[str, Any]:
+        return {"operator": operator, "epoch": 7}
+
     def kill(self, operator: str, index: int) -> dict[str, Any]:
         return {"worker": "w1", "partition": f"{operator}/{index}"}
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as with_fields
+
 import pytest
 
 from seep.control import planner
 from seep.control.steps import LAG_EPOCHS, PATIENCE_EPOCHS, Known, next_step
 from seep.model.ids import EVERYTHING, PartitionId
+from seep.protocol.journal import Code, Journal
 from seep.protocol.messages import Status
 from seep.sim.stage import chain
 
@@ -34,3 +37,28 @@ def test_how_far_behind_shadows_may_be(behind: int, waited: float, committed: bo
         statuses[new] = Status(new, generation, journal.version, 500 - behind, own_checkpoints=1, accepted=True)
     after, why = next_step(journal, journal.replaces[0], Known(journal.version, statuses, waited), late=False)
     assert (not after.replaces, "committed" in why) == (committed, committed)
+
+
+def test_the_last_epoch_of_the_old_code_is_later_than_all_that_was_heard_of_it() -> None:
+    graph = chain(deep=True)
+    journal = planner.first_journal(graph)
+    journal = planner.begin(journal, "a", (A0,), (), 0, handover=False, code="new")
+    version = journal.version
+
+    def step(begun: int, heard: dict[str, int], journal: Journal = journal) -> tuple[Journal, str]:
+        entries = journal.entries.values()
+        statuses = {
+            e.partition: Status(e.partition, e.generation, version, 9, heard=heard.get(e.partition.operator, -1))
+            for e in entries
+        }
+        statuses[A0] = with_fields(statuses[A0], begun=begun)
+        return next_step(journal, journal.replaces[0], Known(version, statuses, graph=graph), late=False)
+
+    assert step(-1, {"b": 9, "out": 9})[1] == "", "it has not stopped yet"
+    assert step(9, {"b": 9})[1] == "", "who is furthest behind has not said anything"
+    named, why = step(9, {"b": 12, "out": 40})
+    assert (named.replaces[0].at, why) == (40, "the old code ends with epoch 40")
+    assert step(39, {"b": 90, "out": 90}, named) == (named, ""), "by now it is decided"
+    assert step(41, {}, named)[0].replaces[0].at == 41, "one came back further than that"
+    done, _ = step(40, {}, named)
+    assert (done.replaces, done.codes) == ((), {"a": (Code(41, "new"),)})

@@ -22,6 +22,7 @@ from seep.sim.directed import (
     saved,
     shown,
     tables,
+    upgrades,
     zombies,
 )
 from seep.sim.directed.registry import SCENARIOS
@@ -47,6 +48,7 @@ FILES = (
     poison,
     saved,
     shown,
+    upgrades,
 )
 
 

@@ -255,7 +255,7 @@ def one_epoch_is_kept() -> None:
     stage.play_through()
     demand(kept[0] == kept[1] and len(kept[0]) == 1 and next(iter(kept[0]))[1], f"{kept}")
     demand(not stage.world.controller.journal.replaces, "it is still kept")
-    demand(all(stage.operator(p).pinned is None for p in ("a/0", "a/1", "b/0")), "a checkpoint is still pinned")
+    demand(all(stage.operator(p).pin.kept is None for p in ("a/0", "a/1", "b/0")), "a checkpoint is still pinned")
 
 
 class Silent(Chained):

@@ -95,12 +95,12 @@ def merge_with_a_damaged_base() -> None:
         return any(replace.at and not replace.new for replace in stage.world.controller.journal.replaces)
 
     def damage_what_is_pinned() -> None:
-        pinned = stage.operator("a/0").pinned
+        pinned = stage.operator("a/0").pin.kept
         assert pinned is not None
         store.tear(PartitionId("a", 0), pinned[1])
 
     def pinned() -> bool:
-        return merging() and stage.operator("a/0").pinned is not None
+        return merging() and stage.operator("a/0").pin.kept is not None
 
     stage.scale(50.0, "a", 1)
     stage.when(pinned, damage_what_is_pinned, every_ms=0.05)
@@ -117,10 +117,10 @@ def base_damaged_in_one_section() -> None:
 
     def pinned() -> bool:
         replaced = any(r.operator == "a" and not r.new for r in stage.world.controller.journal.replaces)
-        return replaced and stage.operator("a/0").pinned is not None
+        return replaced and stage.operator("a/0").pin.kept is not None
 
     def damage_a_section() -> None:
-        found = stage.operator("a/0").pinned
+        found = stage.operator("a/0").pin.kept
         assert found is not None
         demand(bool(store.checkpoints[victim][found[1]].buffers), "it has no buffer to leave out")
         store.tear(victim, found[1], KeyRange(2048, 4096))

@@ -7,5 +7,6 @@ from seep.sim.mutations.data import CUTTING, GROWING, TAKING
 from seep.sim.mutations.lives import LIVES
 from seep.sim.mutations.poison import POISON
 from seep.sim.mutations.replacing import REPLACE
+from seep.sim.mutations.upgrading import UPGRADE
 
-WRITTEN = CUTTING + GROWING + TAKING + LIVES + REPLACE + POISON
+WRITTEN = CUTTING + GROWING + TAKING + LIVES + REPLACE + UPGRADE + POISON
