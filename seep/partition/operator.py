@@ -52,8 +52,7 @@ class OperatorPartition:
         self.code = Coded(desk, entry.partition, self.node)
         self.epoch = self.base_epoch = entry.base_epoch
         self.moment = Moment(entry.base_epoch, 0, BEGINNING, BEGINNING)
-        self.ended = self.idle = self.winded = False
-        self.running = False
+        self.ended = self.idle = self.winded = self.running = False
         self.failure = ""
         self.credited = -1
         self.counts = {"rows_in": 0, "rows_out": 0}
@@ -240,9 +239,8 @@ class OperatorPartition:
         if not self._reach(epoch):
             return
         batches, now_ms, watermark, ended, idle, reached = self.inputs.take(epoch)
-        before = self.moment
-        moment = Moment(epoch, max(before.now_ms, now_ms), before.watermark, max(before.watermark, watermark))
-        moment = moment._replace(reached=max(before.watermark, reached))
+        at_ms, before = max(self.moment.now_ms, now_ms), self.moment.watermark
+        moment = Moment(epoch, at_ms, before, max(before, watermark), max(before, reached))
         # What every partition gets says nothing about where to split.
         self.load.add(epoch - self.epoch, (batch for port, batch in batches if port not in self.broadcast))
         self.counts["rows_in"] += sum(batch.weight for _, batch in batches)

@@ -84,17 +84,6 @@ class Outputs:
 
     # --- what goes out -------------------------------------------------------------------------------------------
 
-    def restore(self, chain: list[Checkpoint]) -> None:
-        """As it was with the last of these."""
-        for name, buffer in self.buffers.items():
-            buffer.trimmed = chain[0].trimmed[name]
-            for checkpoint in chain:
-                buffer.restore(checkpoint.buffers.get(name, ()))
-            newest = chain[-1].trimmed[name]
-            buffer.trim(newest.epoch)
-            if newest.epoch > buffer.trimmed.epoch:
-                buffer.trimmed = newest
-
     def add(self, progress: Progress, batches: Mapping[str, Batch]) -> None:
         """Buffer one epoch's output on every edge, and send what credit allows."""
         for name, buffer in self.buffers.items():
