@@ -14,14 +14,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from operators.accumulators import Refused
 from operators.aggregates import Spec
 from operators.changes import change_schema
 from operators.combine import Combine, Forms, is_folded
 from operators.emission import HELD, Pacer, Revision
 from operators.groups import TABLE, Groups
-from operators.index import Slots
+from operators.index import Found, Slots
 from operators.kernels.windows import BROKEN, LATE, START, window_starts
 from operators.memory import Memory, is_row_count
+from operators.refusing import COUNTERS as COUNTERS
+from operators.refusing import Refusals
 from operators.shape import AFTER_ALL, BEFORE_ALL, Shape
 from operators.step import DEAD_LETTERS, Failure, Site, dead_letters
 from operators.tally import Tally
@@ -32,7 +35,6 @@ from seep.model.ids import FOREVER
 from seep.model.keyform import column_of
 from seep.model.schema import TIMESTAMP, physical
 
-COUNTERS = "counters"
 _LIMIT_US = FOREVER
 """Event times at or beyond this (either side of 1970) are no times."""
 
@@ -52,6 +54,7 @@ class Window(ABC):
         name: str,
         combined: Combine | None = None,
         hidden: Mapping[str, Spec] | None = None,
+        on_error: str = "dead_letter",
     ) -> None:
         """``combined``: how the senders fold rows, where they do (`operators.combine`). ``hidden``: aggregates that
         the kind needs itself."""
@@ -64,6 +67,7 @@ class Window(ABC):
         self._time = time_column
         self._updates = emit == "update"
         self._tally = Tally()
+        self._refusals = Refusals(name, on_error, self._tally)
         self._name = name
         self._loaded = False
         self._visible = len(aggregates)
@@ -171,6 +175,29 @@ class Window(ABC):
         self._leave_out(batch, between)
         times[between] = BROKEN
         return times
+
+    def _find(
+        self,
+        moment: Moment,
+        batch: ArrowBatch,
+        times: Any,
+        outputs: dict[str, ArrowBatch],
+        copied: tuple[ArrowBatch, Slots] | None = None,
+    ) -> Found:
+        """The entries of rows at these times. Rows that a user's aggregate refuses have none: they are dead letters.
+        ``copied``: the rows that these are copies of, and which."""
+        given, rows = (batch, None) if copied is None else copied
+        refused = Refused()
+        while True:
+            found = self._groups.find(batch.record, times)
+            more = self._groups.memory.trial(found.slots, batch.record, rows)
+            if not more:
+                break
+            self._groups.remove(found.fresh)
+            refused |= more
+            times[np.isin(np.arange(batch.rows) if rows is None else rows, list(refused))] = BROKEN
+        self._refusals.say(moment, given, refused, outputs)
+        return found
 
     def _leave_out(self, batch: ArrowBatch, between: Any) -> None:
         weights = weights_of(batch) if is_folded(batch) else np.ones(batch.rows, np.int64)
