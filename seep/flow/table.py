@@ -42,6 +42,9 @@ _STREAM_ONLY = (
     "join_table",
 )
 
+_GROUPED = ("aggregate", "top")
+"""Those of them that are there behind `key_by`."""
+
 
 class Table(Dataset):
     """One current row for each key; at most one change for each key and epoch."""
@@ -153,5 +156,6 @@ class Table(Dataset):
     def __getattr__(self, name: str) -> NoReturn:
         if name in _STREAM_ONLY:
             with at_place(name):
-                raise Misuse(f"a Table has no {name}; use its Stream of changes: .changes().{name}(..)")
+                grouped = f"its rows in groups, .key_by(..).{name}(..), or " if name in _GROUPED else ""
+                raise Misuse(f"a Table has no {name}; use {grouped}its Stream of changes: .changes().{name}(..)")
         raise AttributeError(f"a Table has no {name!r}")

@@ -414,7 +414,7 @@ def test_what_users_code_raises_stops_the_flow_and_names_it() -> None:
         result_of(Half("x"), [3], pa.int64())
     flow = seep.Flow("own")
     source = flow.source("numbers", seep.MemorySource([{"x": 0}]))
-    source.key_by().aggregate(worst=Failing("x")).named("mine").collect("out")
+    source.key_by().aggregate(worst=Failing("x"), on_error="fail").named("mine").collect("out")
     with pytest.raises(Misuse, match=r"mine.*Failing\('x'\) fails"):
         seep.run(flow, on="inline")
     head = Aggregate([], pa.schema({"x": pa.int64()}), {"kept": Keeping("x")})
