@@ -14,6 +14,7 @@ import pytest
 
 import seep
 from seep import Flow, MemorySource, Misuse, count, count_window, session, sliding, top, total, tumbling
+from seep.testing import Driver
 
 Run = Callable[..., dict[str, pa.Table]]
 Rows = list[dict[str, Any]]
@@ -370,3 +371,37 @@ def test_what_cannot_be_ranked_is_refused() -> None:
         table.key_by().top(2, by="item")
     with pytest.raises(Misuse, match=r"has aggregate\(..\) and top\(..\) only; for dedupe"):
         table.key_by().dedupe("item")
+
+
+# --- through kills -----------------------------------------------------------------------------------------------
+
+
+def test_neither_kills_nor_scaling_show() -> None:
+    flow = Flow("killed")
+    rows = flow.source("rows", MemorySource([{"id": 1, "g": "x", "n": "1", "v": 1}]))
+    numbers = rows.key_by("id").table().named("latest").select("id", "g", number=NUMBER).named("numbers")
+    numbers.key_by("g").top(2, by="number").named("best").collect("ranked")
+    rows.key_by("g").aggregate(listed=Listed("v"), rows=count()).named("own").collect("listed")
+    driver = Driver(flow, seed=11)
+    for epoch in range(12):
+        fed = [
+            {"id": i % 5, "g": "xyz"[i % 3], "n": "-" if i % 4 == 0 else str(i), "v": -i if i % 7 == 0 else i}
+            for i in range(epoch * 6, epoch * 6 + 6)
+        ]
+        driver.feed("rows", fed)
+        if epoch in (2, 5, 8):
+            driver.checkpoint()
+        if epoch in (3, 6):
+            driver.scale("best", 2 if epoch == 3 else 1)
+            driver.scale("own", 2 if epoch == 3 else 1)
+        if epoch in (4, 7, 9):
+            driver.kill("best", 0)
+            driver.kill("own", 0)
+            driver.kill("numbers", 0)
+    driver.close()
+    driver.assert_exactly_once()
+    refused = [json.loads(letter["row"])["v"] for letter in driver.errors("own")]
+    assert sorted(refused) == sorted(-i for i in range(1, 72) if i % 7 == 0)
+    assert {letter["operator"] for letter in driver.errors("numbers")} == {"numbers"}
+    latest = {i % 5: i for i in range(72)}
+    assert {row["number"] for row in driver.output("ranked")} <= {i for i in latest.values() if i % 4}
