@@ -20,6 +20,9 @@ from seep.model.keyform import Column, column_of
 
 _DECIMAL_LIMIT = 10**38
 
+Refused = dict[int, str]
+"""Rows by their number, and why a user's code refused each."""
+
 
 class Accumulator:
     """Columns by slot, with a count of the values seen. Subclasses fold and give results."""
@@ -34,6 +37,8 @@ class Accumulator:
     """Is there a `merge`? It may round otherwise than one fold of all rows."""
     bulky: ClassVar[bool] = False
     """Does it keep more than a few numbers, so that what is no longer wanted should go at once?"""
+    fallible: ClassVar[bool] = False
+    """Does it run code of a user, which may raise? Then it has a `trial` and a `commit`."""
     subtractable: ClassVar[bool] = False
     """Is there a `subtract`, which leaves exactly what would be there without these rows?"""
 
@@ -66,6 +71,14 @@ class Accumulator:
 
     def fold(self, slots: Slots, column: Column) -> None:
         folds.count_rows(slots, column.validity, column.bit, self.columns["seen"])
+
+    def trial(self, slots: Slots, array: pa.Array) -> tuple[Any, Refused]:
+        """What `add` of these rows would give, without changing anything, and the rows that it would fail on."""
+        raise Bug(f"{type(self).__name__} has nothing to try")
+
+    def commit(self, tried: Any) -> None:
+        """Let what a `trial` gave be true."""
+        raise Bug(f"{type(self).__name__} has nothing to try")
 
     def subtract(self, slots: Slots, array: pa.Array) -> None:
         """Undo `add` of these rows, where the class says that it can."""

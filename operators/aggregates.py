@@ -81,6 +81,11 @@ class Spec:
         """Does it run Polars, or code of a user?"""
         return bool(self.expressions(""))
 
+    @property
+    def own(self) -> bool:
+        """Is it a user's, so that it may refuse a row?"""
+        return False
+
     def expressions(self, name: str) -> dict[str, pl.Expr]:
         """What Polars has to compute for an aggregate of this name."""
         found = {name: self.column} if isinstance(self.column, pl.Expr) else {}

@@ -35,11 +35,23 @@ class CopyingWindow(TumblingWindow):
         by_arrival: bool = False,
         name: str = "window",
         period_us: int | None = None,
+        on_error: str = "dead_letter",
     ) -> None:
         if every_us <= 0:
             raise Misuse("window: its step must be longer than zero")
         super().__init__(
-            keys, schema, time_column, size_us, 0, names, aggregates, emit, by_arrival, name, period_us=period_us
+            keys,
+            schema,
+            time_column,
+            size_us,
+            0,
+            names,
+            aggregates,
+            emit,
+            by_arrival,
+            name,
+            period_us=period_us,
+            on_error=on_error,
         )
         self._shape = Shape(size_us, every_us, offset_us % every_us)
 
@@ -58,4 +70,4 @@ class CopyingWindow(TumblingWindow):
         rows = np.repeat(usable, copies)[still_open]
         self.ledger.add(ROWS, "+copied", len(rows) - len(usable))
         if len(rows):
-            self._fold(moment, batch.chosen(rows), starts[still_open], outputs)
+            self._fold(moment, batch.chosen(rows), starts[still_open], outputs, (batch, rows))

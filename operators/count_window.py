@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from operators.accumulators import Refused
 from operators.aggregates import Spec
 from operators.groups import TABLE
 from operators.index import Slots, split_deleted, state_table
@@ -49,12 +50,13 @@ class RowsWindow(Window):
         aggregates: Mapping[str, Spec],
         emit: str = "close",
         name: str = "window",
+        on_error: str = "dead_letter",
     ) -> None:
         """``time_column`` None: a row's time is that of its epoch."""
         stuck = unmergeable(schema, aggregates) if every < rows else ""
         if stuck:
             raise Misuse(f"{stuck} cannot be merged, so every= must not be less than the number of rows")
-        super().__init__(keys, schema, time_column, names, aggregates, emit, None, name)
+        super().__init__(keys, schema, time_column, names, aggregates, emit, None, name, on_error=on_error)
         self._rows_wanted, self._every = rows, every
         # Windows that do not overlap are a pane each.
         self._pane = gcd(rows, every) if every < rows else every
@@ -83,18 +85,35 @@ class RowsWindow(Window):
         self._counts = _roomy(self._counts, self._panes.owners.keys.capacity)
         self._counts[keys.fresh] = 0
         self._touched = (keys.touched, self._counts[keys.touched])
-        numbers = np.full(batch.rows, BROKEN)
-        count_up(np.where(times > BROKEN, keys.slots, -1), self._counts, numbers)
-        between = (numbers > BROKEN) & (numbers % self._every >= self._rows_wanted)
+        refused = Refused()
+        while True:
+            numbers, between = self._numbered(keys.slots, times)
+            found = groups.find(record, numbers)
+            more = groups.memory.trial(found.slots, record)
+            if not more:
+                break
+            # A row that is refused has no number either: count anew without it.
+            groups.remove(found.fresh)
+            refused |= more
+            times[list(more)] = BROKEN
+            self._counts[keys.touched] = self._touched[1]
+        self._refusals.say(moment, batch, refused, outputs)
         self._leave_out(batch, between)
-        numbers[between] = BROKEN
         usable = numbers > BROKEN
-        numbers[usable] -= numbers[usable] % self._pane
-        found = groups.find(record, numbers)
         if len(found.fresh):
             self._panes.owners.add_known(found.fresh, found.slots[usable], keys.slots[usable])
         self._keep_times(found.slots[usable], times[usable], found.fresh)
         groups.absorb(found.slots, record)
+
+    def _numbered(self, keys: Slots, times: Any) -> tuple[Any, Any]:
+        """Count the rows: the pane of each, BROKEN where there is none; and which are between two windows."""
+        numbers = np.full(len(times), BROKEN)
+        count_up(np.where(times > BROKEN, keys, -1), self._counts, numbers)
+        between = (numbers > BROKEN) & (numbers % self._every >= self._rows_wanted)
+        numbers[between] = BROKEN
+        usable = numbers > BROKEN
+        numbers[usable] -= numbers[usable] % self._pane
+        return numbers, between
 
     def _keep_times(self, slots: Slots, times: Any, fresh: Slots) -> None:
         self._firsts = _roomy(self._firsts, self._groups.index.capacity)

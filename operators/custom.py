@@ -1,29 +1,39 @@
 """Users' own aggregates: four small methods over one Python value, or the same four over whole columns.
 
-State is data that can be saved (`operators.packing`), never an object. What a user's code raises ends the flow, naming
-the aggregate: a row that is in a group cannot be taken out of it again, so there is no dead letter for it.
+State is data that can be saved (`operators.packing`), never an object. A row that `add` raises on could not be taken
+out of its group again, so rows are tried first, on copies of the states (`trial`); what came of that is kept (`commit`)
+when no row was refused, else the others are tried again without it. What `merge` and `result` raise is no row's fault:
+it ends the flow, naming the aggregate.
 """
 
 from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from operators.accumulators import Accumulator
+from operators.accumulators import Accumulator, Refused
 from operators.aggregates import Spec
-from operators.collected import present
 from operators.index import Slots
-from operators.packing import pack, plain, unpack
+from operators.packing import copied, pack, plain, unpack
 from seep.errors import Misuse, SeepError
 from seep.model.fitting import column_of
 from seep.model.schema import physical_type, type_of
 
 T = TypeVar("T")
+
+
+def having(slots: Slots, array: pa.Array) -> Slots:
+    """The rows that have an entry and a value."""
+    kept = slots >= 0
+    if array.null_count:
+        kept &= array.is_valid().to_numpy(zero_copy_only=False)
+    return np.flatnonzero(kept)
+
 
 _USERS = "runs code of yours, which only the operator runs"
 
@@ -39,6 +49,10 @@ class _Own(Spec):
 
     @property
     def foreign(self) -> bool:
+        return True
+
+    @property
+    def own(self) -> bool:
         return True
 
     def _checked(self, schema: pa.Schema) -> tuple[pa.DataType, pa.DataType]:
@@ -133,23 +147,42 @@ class _Runs(Accumulator):
     """Runs a user's methods."""
 
     apart: ClassVar[str] = _USERS
+    fallible: ClassVar[bool] = True
 
     def __init__(self, own: Any, kind: pa.DataType, output: pa.DataType, base: type) -> None:
         super().__init__(kind, output)
         self.own = own
         self.mergeable = type(own).merge is not base.__dict__["merge"]
 
+    def add(self, slots: Slots, array: pa.Array) -> None:
+        tried, refused = self.trial(slots, array)
+        for error in refused.values():
+            raise Misuse(f"{error}; fix it")
+        self.commit(tried)
+
+    def _refusal(self, problem: Exception) -> str:
+        """What is said of a row that it raised on; errors of ours are not the row's."""
+        if isinstance(problem, SeepError):
+            raise problem
+        return f"{self.own} fails: {type(problem).__name__}: {problem}"
+
     def _run(self, work: Callable[[], T]) -> T:
         try:
             return work()
-        except SeepError:
-            raise
         except Exception as problem:  # users' code may raise anything
-            raise Misuse(f"{self.own} fails: {type(problem).__name__}: {problem}; fix it") from problem
+            raise Misuse(f"{self._refusal(problem)}; fix it") from problem
 
     def _array(self, values: Any) -> pa.Array:
         array = values if isinstance(values, pa.Array) else pa.array(values)
         return array if array.type == self.output else array.cast(self.output)
+
+
+class _Tried(NamedTuple):
+    """What the rows of an epoch would make of the states."""
+
+    slots: Slots
+    """Of the rows that were added."""
+    states: Any
 
 
 class Own(_Runs):
@@ -171,22 +204,36 @@ class Own(_Runs):
         super().clear(slots)
         self._states[slots] = None
 
-    def add(self, slots: Slots, array: pa.Array) -> None:
-        slots, values = present(slots, array)
-
-        def work() -> None:
-            states = self._held(slots)
-            for slot, value in zip(slots.tolist(), values.to_pylist(), strict=True):
+    def trial(self, slots: Slots, array: pa.Array) -> tuple[_Tried, Refused]:
+        rows = having(slots, array)
+        homes, values = slots[rows], array.take(pa.array(rows)).to_pylist()
+        states = self._held(homes)
+        try:
+            for slot, value in zip(homes.tolist(), values, strict=True):
                 states[slot] = self.own.add(states[slot] if slot in states else self.own.zero(), value)
-            self._hold(states)
+        except Exception:  # users' code may raise anything
+            return self._trial_by_row(rows, homes, values)
+        return _Tried(homes, states), {}
 
-        self._run(work)
-        np.add.at(self.columns["seen"], slots, 1)
+    def _trial_by_row(self, rows: Slots, homes: Slots, values: list[Any]) -> tuple[_Tried, Refused]:
+        """Each on a copy of its state, which it may have changed before it raised."""
+        states, refused = self._held(homes), Refused()
+        for row, slot, value in zip(rows.tolist(), homes.tolist(), values, strict=True):
+            try:
+                before = copied(states[slot]) if slot in states else self.own.zero()
+                states[slot] = self.own.add(before, value)
+            except Exception as problem:  # users' code may raise anything
+                refused[row] = self._refusal(problem)
+        return _Tried(homes[~np.isin(rows, list(refused))], states), refused
+
+    def commit(self, tried: _Tried) -> None:
+        self._run(lambda: self._hold(tried.states))
+        np.add.at(self.columns["seen"], tried.slots, 1)
 
     def _held(self, slots: Slots) -> dict[int, Any]:
-        """By slot, where a value has come; in a plain dict: an array of objects is slow to index."""
+        """By slot, where a value has come: copies, in a plain dict (an array of objects is slow to index)."""
         known = np.unique(slots[self.columns["seen"][slots] > 0])
-        return dict(zip(known.tolist(), self._states[known].tolist(), strict=True))
+        return dict(zip(known.tolist(), map(copied, self._states[known].tolist()), strict=True))
 
     def _hold(self, states: dict[int, Any]) -> None:
         for slot, state in states.items():
@@ -238,10 +285,50 @@ class OwnColumns(_Runs):
         for name, value in self.own.zero.items():
             self.columns[f"own.{name}"][slots] = value
 
-    def add(self, slots: Slots, array: pa.Array) -> None:
-        slots, values = present(slots, array)
-        self._groups(slots, lambda state, groups: self.own.add(state, groups, values))
-        np.add.at(self.columns["seen"], slots, 1)
+    def trial(self, slots: Slots, array: pa.Array) -> tuple[_Tried, Refused]:
+        rows = having(slots, array)
+        homes, values = slots[rows], array.take(pa.array(rows))
+        touched, groups = np.unique(homes, return_inverse=True)
+        state = self._state(touched)
+        if len(rows) == 0:
+            return _Tried(homes, (touched, state)), {}
+        try:
+            self.own.add(state, groups, values)
+        except Exception:  # users' code may raise anything
+            return self._trial_by_group(rows, homes, values)
+        return _Tried(homes, (touched, state)), {}
+
+    def _trial_by_group(self, rows: Slots, homes: Slots, values: pa.Array) -> tuple[_Tried, Refused]:
+        """One group after the other, halving where it raises: which other groups are here must not show."""
+        touched = np.unique(homes)
+        states, refused = self._state(touched), Refused()
+        for at, slot in enumerate(touched.tolist()):
+            mine = np.flatnonzero(homes == slot)
+            state = self._halving({n: column[at : at + 1] for n, column in states.items()}, mine, rows, values, refused)
+            for name, column in state.items():
+                states[name][at] = column[0]
+        return _Tried(homes[~np.isin(rows, list(refused))], (touched, states)), refused
+
+    def _halving(
+        self, state: dict[str, Any], mine: Slots, rows: Slots, values: pa.Array, refused: Refused
+    ) -> dict[str, Any]:
+        after = {name: column.copy() for name, column in state.items()}
+        try:
+            self.own.add(after, np.zeros(len(mine), np.int64), values.take(pa.array(mine)))
+        except Exception as problem:  # users' code may raise anything
+            if len(mine) == 1:
+                refused[int(rows[mine[0]])] = self._refusal(problem)
+                return state
+            half = len(mine) // 2
+            middle = self._halving(state, mine[:half], rows, values, refused)
+            return self._halving(middle, mine[half:], rows, values, refused)
+        return after
+
+    def commit(self, tried: _Tried) -> None:
+        touched, state = tried.states
+        for name, column in state.items():
+            self.columns[f"own.{name}"][touched] = column
+        np.add.at(self.columns["seen"], tried.slots, 1)
 
     def _groups(self, slots: Slots, work: Callable[[dict[str, Any], Slots], None]) -> None:
         if len(slots) == 0:

@@ -47,7 +47,7 @@ class Members:
         self._link(found.slots[fresh], groups[fresh])
         self.kept.put(found.slots, added.select(self.schema.names))
         left = np.flatnonzero((old >= 0) & ~np.isin(old, found.slots))
-        self._remove(old[left])
+        self.remove(old[left])
         return found.slots, left
 
     def of(self, groups: Slots) -> tuple[Slots, npt.NDArray[np.int64]]:
@@ -76,7 +76,8 @@ class Members:
         self.index.buckets[rows] = self._groups.buckets[groups]
         link(rows, groups, self._first, self._following, self._previous, self._group_of)
 
-    def _remove(self, rows: Slots) -> None:
+    def remove(self, rows: Slots) -> None:
+        """These are no members any more; their groups stay."""
         unlink(rows, self._first, self._following, self._previous, self._group_of)
         self.index.remove(rows)
         self.kept.drop(rows)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from operators.accumulators import Count
+from operators.accumulators import Count, Refused
 from operators.aggregates import Spec, evaluate
 from operators.index import Slots
 from operators.ordered import Edge
@@ -29,7 +30,15 @@ class Memory:
         self._expressions = {key: e for name, spec in self.specs.items() for key, e in spec.expressions(name).items()}
         none = np.empty(0, np.int64)
         self._parts = {name: tuple(accumulator.save(none)) for name, accumulator in self.accumulators.items()}
+        self._fallible = [name for name, accumulator in self.accumulators.items() if accumulator.fallible]
+        self._tried: tuple[Slots, pa.RecordBatch, dict[str, Any]] | None = None
+        """What a trial without refusals gave, for the fold of the same rows."""
         self._room = 0
+
+    @property
+    def fallible(self) -> bool:
+        """Does one of the aggregates run code of a user?"""
+        return bool(self._fallible)
 
     @property
     def size_bytes(self) -> int:
@@ -52,12 +61,41 @@ class Memory:
             if accumulator.bulky:
                 accumulator.clear(slots)
 
+    def trial(self, slots: Slots, record: pa.RecordBatch, rows: Slots | None = None) -> Refused:
+        """The rows that users' aggregates refuse; nothing changes. What one of them refuses, the others never see.
+        ``rows``: of which row each is a copy, where some are: what is refused once is refused everywhere."""
+        self._tried = None
+        refused = Refused()
+        if not self._fallible:
+            return refused
+        wanted = [key for name in self._fallible for key in self.specs[name].expressions(name)]
+        computed = evaluate(record, {key: self._expressions[key] for key in wanted})
+        values = {name: self._values(name, record, computed) for name in self._fallible}
+        left = slots
+        while True:
+            tried, found = {}, Refused()
+            for name in self._fallible:
+                tried[name], failed = self.accumulators[name].trial(left, values[name])
+                found = failed | found
+            if not found:
+                break
+            refused |= found if rows is None else {int(rows[row]): error for row, error in found.items()}
+            numbers = np.arange(len(slots)) if rows is None else rows
+            left = np.where(np.isin(numbers, list(refused)), -1, slots)
+        if not refused:
+            self._tried = (slots, record, tried)
+        return refused
+
     def fold(self, slots: Slots, record: pa.RecordBatch) -> None:
         """Add each row to its slot."""
         computed = evaluate(record, self._expressions)
         times = None if self._time is None else record.column(self._time)
+        tried, self._tried = self._tried, None
+        known = tried[2] if tried is not None and tried[0] is slots and tried[1] is record else {}
         for name, accumulator in self.accumulators.items():
-            if isinstance(accumulator, Count) and self.specs[name].column is None:
+            if name in known:
+                accumulator.commit(known[name])
+            elif isinstance(accumulator, Count) and self.specs[name].column is None:
                 accumulator.add_rows(slots)
             elif isinstance(accumulator, Edge):
                 accumulator.add_timed(slots, self._values(name, record, computed), times)

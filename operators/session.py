@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from operators.accumulators import Refused
 from operators.aggregates import Spec, maximum
 from operators.emission import Revision
 from operators.index import Slots
 from operators.kernels.sessions import join_rows, settle
-from operators.kernels.windows import LATE, START
+from operators.kernels.windows import BROKEN, LATE, START
 from operators.ledger import RESULTS
 from operators.owners import Owners
 from operators.panes import unmergeable
@@ -63,6 +64,7 @@ class SessionWindow(Window):
         emit: str = "close",
         name: str = "window",
         period_us: int | None = None,
+        on_error: str = "dead_letter",
     ) -> None:
         if time_column is None:
             raise Misuse("window: the stream has no event time, which sessions need; give its source time=")
@@ -73,12 +75,15 @@ class SessionWindow(Window):
             raise Misuse(f"sessions merge, and {stuck} cannot; use an aggregate that can, or another window")
         hidden = {LAST: maximum(time_column)}
         aggregates = {name: spec.in_any_order() for name, spec in aggregates.items()}
-        super().__init__(keys, schema, time_column, names, aggregates, emit, period_us, name, hidden=hidden)
+        given = (keys, schema, time_column, names, aggregates, emit, period_us, name)
+        super().__init__(*given, hidden=hidden, on_error=on_error)
         self._gap = gap_us
         self._reach = gap_us if inclusive else gap_us - 1
         self._owners = Owners(self._groups.index)
         self._firsts = np.empty(0, np.int64)
         """Used while rows are joined; kept, so that an epoch costs what it touches."""
+        self._rehearsal = self._scratch()
+        """Where users' aggregates are tried."""
         self._earliest_end = AFTER_ALL
         """No session can be closed before this."""
 
@@ -93,10 +98,17 @@ class SessionWindow(Window):
         # Pieces of one µs: the times themselves, none of them late yet.
         times = self._aligned(moment, batch, 1, 0, BEFORE_ALL)
         keys = self._owners.find([record.column(name) for name in groups.names], batch.rows)
-        nodes, rows = self._join(keys.slots, times)
-        late = nodes.lasts + self._reach < moment.watermark_before  # an open session never is
+        refused = Refused()
+        while True:
+            nodes, rows = self._join(keys.slots, np.where(np.isin(np.arange(batch.rows), list(refused)), BROKEN, times))
+            late = nodes.lasts + self._reach < moment.watermark_before  # an open session never is
+            more = self._refused(nodes, np.where(np.append(late, True)[rows], -1, rows), record)
+            if not more:
+                break
+            refused |= more
         times[np.append(late, False)[rows]] = LATE
         self._put_aside(moment, batch, outputs, times)
+        self._refusals.say(moment, batch, refused, outputs)
         touched = np.zeros(len(nodes.roots), np.bool_)
         touched[rows[rows >= 0]] = True
         roots = np.flatnonzero(touched & ~late)
@@ -113,6 +125,22 @@ class SessionWindow(Window):
         self._owners.remove(gone)
         groups.remove(gone)
         self._owners.forget(keys.touched)
+
+    def _refused(self, nodes: _Nodes, rows: Slots, record: pa.RecordBatch) -> Refused:
+        """The rows that users' aggregates would refuse if they joined these roots (-1: none)."""
+        memory, rehearsal = self._groups.memory, self._rehearsal
+        if not memory.fallible:
+            return Refused()
+        touched = np.zeros(len(nodes.roots), np.bool_)
+        touched[rows[rows >= 0]] = True
+        old = np.flatnonzero((nodes.slots >= 0) & touched[nodes.roots])
+        old = old[np.argsort(self._groups.index.times[nodes.slots[old]], kind="stable")]
+        rehearsal.grow(1 << len(touched).bit_length())
+        rehearsal.clear(np.arange(len(touched)))
+        for name, accumulator in rehearsal.accumulators.items():
+            if accumulator.fallible:
+                accumulator.merge(nodes.roots[old], memory.accumulators[name].save(nodes.slots[old]))
+        return rehearsal.trial(rows, record)
 
     def _join(self, numbers: Slots, times: Any) -> tuple[_Nodes, Slots]:
         """The sessions of these rows' keys when the rows have joined them, and the root of each row (-1: no time)."""

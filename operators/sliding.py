@@ -52,13 +52,14 @@ class SlidingWindow(Window):
         name: str = "window",
         combined: Combine | None = None,
         period_us: int | None = None,
+        on_error: str = "dead_letter",
     ) -> None:
         if size_us <= 0 or every_us <= 0:
             raise Misuse("window: its size and step must be longer than zero")
         if not by_arrival and time_column is None:
             raise Misuse("window: the stream has no event time; give its source time=, or use by='arrival'")
         time = None if by_arrival else time_column
-        super().__init__(keys, schema, time, names, aggregates, emit, period_us, name, combined)
+        super().__init__(keys, schema, time, names, aggregates, emit, period_us, name, combined, on_error=on_error)
         self._shape = Shape(size_us, every_us, offset_us % every_us)
         self._size = size_us
         self._panes = Panes(self._groups, self._scratch(), self._shape)
@@ -72,7 +73,7 @@ class SlidingWindow(Window):
         low = self._shape.first_open(self._closed)
         times = self._pane_times(moment, batch, outputs, self._shape, low)
         record = batch.record
-        found = self._groups.find(record, times)
+        found = self._find(moment, batch, times, outputs)
         if len(found.fresh):
             self._panes.owners.add(found.fresh)
             earliest = int(self._groups.index.times[found.fresh].min())

@@ -101,10 +101,11 @@ class Project:
         return found
 
     def run(self, batch: ArrowBatch, site: Site) -> dict[str, ArrowBatch]:
-        parts, failures = halving(batch, self._project, self.on_error, site)
+        parts, failures = halving(batch, self.projected, self.on_error, site)
         return finish(batch, parts, failures, self.on_error, site)
 
-    def _project(self, batch: ArrowBatch) -> ArrowBatch:
+    def projected(self, batch: ArrowBatch) -> ArrowBatch:
+        """Every row, or whatever the first bad one raises."""
         record = batch.record
         fresh = record
         if self.computed:

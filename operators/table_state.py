@@ -101,9 +101,10 @@ class KeyedRows:
 
     # --- for the user --------------------------------------------------------------------------------------------
 
-    def get(self, keys: pa.RecordBatch) -> pa.RecordBatch:
-        """A row for each row of ``keys`` (any batch with the key columns), in its order: the key columns, then what is
-        kept for that key; nulls where nothing is."""
+    def get(self, keys: pa.RecordBatch | pa.Array) -> pa.RecordBatch:
+        """A row for each row of ``keys`` (any batch with the key columns; of one key column, its array will do), in its
+        order: the key columns, then what is kept for that key; nulls where nothing is."""
+        keys = self._batch_of(keys)
         columns = self._key_columns(keys, "get")
         slots = self._index.look(columns, keys.num_rows)
         self._own(slots, keys, "get")
@@ -134,13 +135,19 @@ class KeyedRows:
             latest = latest.append_column(_EXPIRES, until)
         self._store.write(found.touched, latest)
 
-    def delete(self, keys: pa.RecordBatch) -> None:
+    def delete(self, keys: pa.RecordBatch | pa.Array) -> None:
         """Forget these keys."""
+        keys = self._batch_of(keys)
         slots = self._index.look(self._key_columns(keys, "delete"), keys.num_rows)
         self._own(slots, keys, "delete")
         gone = np.unique(slots[slots >= 0])
         self._note(gone)
         self._store.drop(gone)
+
+    def _batch_of(self, keys: pa.RecordBatch | pa.Array) -> pa.RecordBatch:
+        if isinstance(keys, pa.Array) and len(self._keys.names) == 1:
+            return pa.RecordBatch.from_arrays([keys], self._keys.names)
+        return keys
 
     def _key_columns(self, batch: pa.RecordBatch, verb: str) -> list[pa.Array]:
         if not isinstance(batch, pa.RecordBatch):

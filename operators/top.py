@@ -68,10 +68,7 @@ class Top(Accounted):
         batches = [batch for _, batch in inputs if batch.rows]
         if not batches:
             return {}
-        if self._loaded:
-            self._loaded = False
-            self._prepare(np.empty(0, np.int64))
-            self._limit(self._index.all())
+        self._settle()
         record = ArrowBatch.concat(batches).record
         found = self._index.find([record.column(name) for name in self._keys], record.num_rows, changed=False)
         self._prepare(found.fresh)
@@ -123,6 +120,12 @@ class Top(Accounted):
         columns = [*rows.columns, *([pa.array(place[changed] + 1)] if self._placed else [])]
         record = pa.RecordBatch.from_arrays([*columns, change_column(kinds[changed])], schema=self.schema)
         return {"out": ArrowBatch(record, self._index.buckets[slots[group[changed]]])}
+
+    def _settle(self) -> None:
+        if self._loaded:
+            self._loaded = False
+            self._prepare(np.empty(0, np.int64))
+            self._limit(self._index.all())
 
     def _prepare(self, fresh: Slots) -> None:
         self._store.prepare(fresh)

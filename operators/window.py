@@ -39,13 +39,14 @@ class TumblingWindow(Window):
         name: str = "window",
         combined: Combine | None = None,
         period_us: int | None = None,
+        on_error: str = "dead_letter",
     ) -> None:
         if size_us <= 0:
             raise Misuse("window: its size must be longer than zero")
         if not by_arrival and time_column is None:
             raise Misuse("window: the stream has no event time; give its source time=, or use by='arrival'")
         time = None if by_arrival else time_column
-        super().__init__(keys, schema, time, names, aggregates, emit, period_us, name, combined)
+        super().__init__(keys, schema, time, names, aggregates, emit, period_us, name, combined, on_error=on_error)
         if self._pacer is None:
             self.carried = {**self.carried, "out": RESULTS}
         self._size = size_us
@@ -57,9 +58,16 @@ class TumblingWindow(Window):
         self._put_aside(moment, batch, outputs, starts)
         self._fold(moment, batch, starts, outputs)
 
-    def _fold(self, moment: Moment, batch: ArrowBatch, starts: Any, outputs: dict[str, ArrowBatch]) -> None:
+    def _fold(
+        self,
+        moment: Moment,
+        batch: ArrowBatch,
+        starts: Any,
+        outputs: dict[str, ArrowBatch],
+        copied: tuple[ArrowBatch, Slots] | None = None,
+    ) -> None:
         record = batch.record
-        found = self._groups.find(record, starts)
+        found = self._find(moment, batch, starts, outputs, copied)
         if len(found.fresh):
             earliest = int(self._groups.index.times[found.fresh].min())
             self._earliest_end = min(self._earliest_end, earliest + self._size)

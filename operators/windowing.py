@@ -14,15 +14,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from operators.accumulators import Refused
 from operators.aggregates import Spec
 from operators.changes import change_schema
 from operators.combine import Combine, Forms, is_folded
 from operators.emission import HELD, Pacer, Revision
 from operators.groups import TABLE, Groups
-from operators.index import Slots
+from operators.index import Found, Slots
 from operators.kernels.windows import BROKEN, LATE, START, window_starts
 from operators.ledger import RESULTS, ROWS, Accounted, Entry
 from operators.memory import Memory, is_row_count
+from operators.refusing import COUNTERS as COUNTERS
+from operators.refusing import Refusals
 from operators.shape import AFTER_ALL, BEFORE_ALL, Shape
 from operators.step import DEAD_LETTERS, Failure, Site, dead_letters
 from operators.tally import Tally
@@ -33,7 +36,6 @@ from seep.model.ids import FOREVER
 from seep.model.keyform import column_of
 from seep.model.schema import TIMESTAMP, physical
 
-COUNTERS = "counters"
 _LIMIT_US = FOREVER
 """Event times at or beyond this (either side of 1970) are no times."""
 
@@ -53,6 +55,7 @@ class Window(Accounted, ABC):
         name: str,
         combined: Combine | None = None,
         hidden: Mapping[str, Spec] | None = None,
+        on_error: str = "dead_letter",
     ) -> None:
         """``combined``: how the senders fold rows, where they do (`operators.combine`). ``hidden``: aggregates that
         the kind needs itself."""
@@ -67,6 +70,7 @@ class Window(Accounted, ABC):
         self._updates = emit == "update"
         self.carried = {"late": ROWS, "errors": ROWS, **({} if self._updates else {"out": RESULTS})}
         self._tally = Tally()
+        self._refusals = Refusals(name, on_error, self._tally, self.ledger)
         self._name = name
         self._loaded = False
         self._visible = len(aggregates)
@@ -175,6 +179,32 @@ class Window(Accounted, ABC):
         self._leave_out(batch, between)
         times[between] = BROKEN
         return times
+
+    def _find(
+        self,
+        moment: Moment,
+        batch: ArrowBatch,
+        times: Any,
+        outputs: dict[str, ArrowBatch],
+        copied: tuple[ArrowBatch, Slots] | None = None,
+    ) -> Found:
+        """The entries of rows at these times. Rows that a user's aggregate refuses have none: they are dead letters.
+        ``copied``: the rows that these are copies of, and which."""
+        given, rows = (batch, None) if copied is None else copied
+        refused = Refused()
+        while True:
+            found = self._groups.find(batch.record, times)
+            more = self._groups.memory.trial(found.slots, batch.record, rows)
+            if not more:
+                break
+            self._groups.remove(found.fresh)
+            refused |= more
+            times[np.isin(np.arange(batch.rows) if rows is None else rows, list(refused))] = BROKEN
+        self._refusals.say(moment, given, refused, outputs)
+        if rows is not None and refused:
+            copies = int(np.count_nonzero(np.isin(rows, list(refused))))
+            self.ledger.add(ROWS, "-copies refused", copies - len(refused))
+        return found
 
     def _leave_out(self, batch: ArrowBatch, between: Any) -> None:
         weights = weights_of(batch) if is_folded(batch) else np.ones(batch.rows, np.int64)

@@ -255,7 +255,7 @@ class Driver:
             for given in vertex.inputs:
                 for chain in chains(given.lineage):
                     for after in chain.stages:
-                        stages[after.stage] = after.stage.name or names[chain.tap.vertex]
+                        stages[after.stage] = after.stage.name or names[after.stage.owner or chain.tap.vertex]
             for output, kind in _SIDE_KINDS.items():
                 if output in vertex.outputs:
                     schema = DEAD_LETTERS if output == "errors" else vertex.outputs[output]

@@ -53,8 +53,10 @@ def load(path: Path) -> list[Flow]:
         spec.loader.exec_module(module)
         build = getattr(module, "build", None)
         built = build() if callable(build) else None
-    except SeepError:
-        raise
+    except SeepError as error:
+        if str(error).startswith(f"{path.name}:"):
+            raise
+        raise type(error)(f"{_line_of(error, path)}: {error}", error.history) from error
     except Exception as error:
         text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
         raise Misuse(f"{_line_of(error, path)}: {type(error).__name__}: {text}") from error

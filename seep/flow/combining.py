@@ -55,6 +55,8 @@ def sending(vertex: Vertex, chains: Sequence[Chain], used: Collection[str]) -> S
     if not (isinstance(vertex.make, partial) and vertex.make.args and vertex.make.args[0] in _HEADS):
         return Sending(vertex.make)
     head, arguments = vertex.make.args
+    if arguments["on_error"] == "dead_letter" and any(spec.own for spec in arguments["aggregates"].values()):
+        return Sending(vertex.make, reason="an aggregate of yours may refuse a row, which is shown as it came")
     if "late" in used:
         return Sending(vertex.make, reason="its late rows are taken, which travel as they are")
     # An aggregate's time only gives its rows an order; a window's says where they belong.

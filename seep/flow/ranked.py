@@ -42,10 +42,9 @@ def top(stream: Stream, n: int, by: tuple[Any, ...], descending: bool, ties: str
     keys = key_of(stream, "top")
     check_ranking(stream.schema, n, by, descending, ties)
     windows = windows_of(stream)
-    primary = PLACE if ties == "rank" else RANK
-    for name in (RANK,) if windows else (RANK, primary, CHANGE):
-        if name in stream.schema.names:
-            raise Misuse(f"the stream has a column {name!r}, which top needs itself; rename or drop it")
+    primary = place_of(stream.schema, "number" if windows else ties)
+    if not windows and CHANGE in stream.schema.names:
+        raise Misuse(f"there is a column {CHANGE!r}, which top needs itself; rename or drop it")
     arguments: dict[str, Any] = {
         "keys": keys,
         "schema": stream.schema,
@@ -64,6 +63,15 @@ def top(stream: Stream, n: int, by: tuple[Any, ...], descending: bool, ties: str
     if windows:
         return Stream(stream.flow, Tap(vertex, "out"), schema, keys, stream.time)
     return Table(stream.flow, Tap(vertex, "out"), schema, (*keys, primary))
+
+
+def place_of(schema: pa.Schema, ties: str) -> str:
+    """The column that names the place of a row among the best; one of that name is refused."""
+    place = PLACE if ties == "rank" else RANK
+    for name in dict.fromkeys((RANK, place)):
+        if name in schema.names:
+            raise Misuse(f"there is a column {name!r}, which top needs itself; rename or drop it")
+    return place
 
 
 def windows_of(stream: Stream) -> tuple[str, ...]:

@@ -234,7 +234,7 @@ class Stream(Dataset):
         """Running aggregates by key: a Table; ``emit="close"``: a Stream, once, at the end of input."""
         with at_place("aggregate"):
             computed = keyed.check_aggregates(self.schema, aggregates)
-            build = partial(windowed.aggregate, emit=emit, aggregates=aggregates)
+            build = partial(windowed.aggregate, emit=emit, aggregates=aggregates, on_error=on_error)
             return guarded(self, "aggregate", computed, on_error, build)
 
     def window(
@@ -250,7 +250,9 @@ class Stream(Dataset):
         all of them, which changes with every epoch, or at most each second."""
         with at_place("window"):
             computed = keyed.check_aggregates(self.schema, aggregates)
-            build = partial(windowed.window, window=window, emit=emit, names=names, aggregates=aggregates)
+            build = partial(
+                windowed.window, window=window, emit=emit, names=names, aggregates=aggregates, on_error=on_error
+            )
             return guarded(self, "window", computed, on_error, build)
 
     def join(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import polars as pl
 import pyarrow as pa
 
-from operators.expressions import condition, project
+from operators.expressions import condition, never_raises, project
 from operators.stateless import Project
 from seep.errors import Misuse
 from seep.flow.broadcasting import Broadcast
-from seep.flow.dataset import Dataset, expressions_of
-from seep.flow.logical import After
+from seep.flow.dataset import Dataset, expressions_of, known_on_error
 from seep.flow.place import at_place
 from seep.flow.stream import Stream, dropping, renaming
 from seep.flow.table_groups import GroupedTable
@@ -42,6 +42,9 @@ _STREAM_ONLY = (
     "join_table",
 )
 
+_GROUPED = ("aggregate", "top")
+"""Those of them that are there behind `key_by`."""
+
 
 class Table(Dataset):
     """One current row for each key; at most one change for each key and epoch."""
@@ -67,34 +70,37 @@ class Table(Dataset):
         """The Stream of changes: the columns, and `change` = insert, update or delete (with the old values)."""
         return Stream(self.flow, self.lineage, self.wire, self.keys)
 
-    def select(self, *expressions: Any, **named: Any) -> Table:
+    def select(self, *expressions: Any, on_error: str = "dead_letter", **named: Any) -> Table:
         """Only these columns; the key columns must be among them."""
         with at_place("select"):
-            narrow = self._projected("select", expressions_of(expressions, named), keep=False)
-            return remade(narrow, "select", None)
+            known_on_error(on_error)
+            return remade(self, "select", self._planned("select", expressions, named, keep=False), None, on_error)
 
-    def with_columns(self, *expressions: Any, **named: Any) -> Table:
+    def with_columns(self, *expressions: Any, on_error: str = "dead_letter", **named: Any) -> Table:
         """All columns, and these besides."""
         with at_place("with_columns"):
-            wider = self._projected("with_columns", expressions_of(expressions, named), keep=True)
-            # New columns beside the old ones never make two different rows equal; new values of old ones may.
-            return (
-                wider
-                if wider.schema.names[: len(self.schema)] == self.schema.names and self._only_adds(wider)
-                else remade(wider, "with_columns", None)
-            )
+            known_on_error(on_error)
+            step = self._planned("with_columns", expressions, named, keep=True)
+            if not self._only_adds(step):
+                return remade(self, "with_columns", step, None, on_error)
+            columns = (*step.columns, (CHANGE, CHANGE))
+            schema = step.schema.append(self.wire.field(CHANGE))
+            return self._kept("with_columns", Project("with_columns", columns, step.computed, schema, "fail"))
 
-    def filter(self, keep: pl.Expr) -> Table:
-        """Only the rows for which the expression holds."""
+    def filter(self, keep: pl.Expr | Callable[[Any], Any], on_error: str = "dead_letter") -> Table:
+        """Only the rows for which the expression, or the function of a row, holds."""
         with at_place("filter"):
-            if not isinstance(keep, pl.Expr):
-                raise Misuse("a Table is filtered by a Polars expression; for a function take .changes()")
-            return remade(self, "filter", condition(self.schema, keep))
+            known_on_error(on_error)
+            if not isinstance(keep, pl.Expr) and not callable(keep):
+                raise Misuse(f"{keep!r} is neither a Polars expression nor a function")
+            checked = condition(self.schema, keep) if isinstance(keep, pl.Expr) else keep
+            same = Project("filter", tuple((name, name) for name in self.schema.names), (), self.schema)
+            return remade(self, "filter", same, checked, on_error)
 
     def drop(self, *columns: str) -> Table:
         """All columns but these; the key columns must stay."""
         with at_place("drop"):
-            return remade(self._kept("drop", dropping(self.wire, columns)), "drop", None)
+            return remade(self, "drop", dropping(self.schema, columns), None, "fail")
 
     def rename(self, **new: str) -> Table:
         """``rename(new="old")``."""
@@ -118,30 +124,38 @@ class Table(Dataset):
         """A further input of `join_table`: every partition of the join holds all of this Table."""
         return Broadcast(self, self.primary, table=True)
 
-    def _projected(self, verb: str, given: list[pl.Expr], keep: bool) -> Table:
+    def _planned(self, verb: str, expressions: tuple[Any, ...], named: Mapping[str, Any], keep: bool) -> Project:
         # Planned on the visible columns; `change` passes by.
-        step = project(verb, self.schema, given, keep=keep, on_error="fail")
+        step = project(verb, self.schema, expressions_of(expressions, named), keep=keep, on_error="fail")
         if CHANGE in step.schema.names:
             raise Misuse(f"a Table has its own column {CHANGE!r}; choose another name")
-        schema = step.schema.append(self.wire.field(CHANGE))
-        return self._kept(verb, Project(verb, (*step.columns, (CHANGE, CHANGE)), step.computed, schema, "fail"))
+        return step
 
     def _kept(self, verb: str, step: Project) -> Table:
-        keys, _ = self._following(step)
+        keys = self.keys_behind(step)
         table = Table(self.flow, self._stage(verb, step), step.schema, keys)
-        if keys is None or CHANGE not in table.wire.names:
-            raise Misuse(f"a Table keeps its key columns unchanged: {', '.join(self.primary)}; else take .changes()")
+        if CHANGE not in table.wire.names:
+            raise Misuse(f"a Table keeps its column {CHANGE!r}; else take .changes()")
         if self.versions is not None:
             table.versions = self.versions.projected(verb, step, keys)
         return table
 
-    def _only_adds(self, wider: Table) -> bool:
-        assert isinstance(wider.lineage, After)
-        step = wider.lineage.stage.step
-        return isinstance(step, Project) and all((name, name) in step.columns for name in self.schema.names)
+    def keys_behind(self, step: Project) -> tuple[str, ...]:
+        """What the key columns are called behind a projection; one that loses them is refused."""
+        keys, _ = self._following(step)
+        if keys is None:
+            raise Misuse(f"a Table keeps its key columns unchanged: {', '.join(self.primary)}; else take .changes()")
+        return keys
+
+    def _only_adds(self, step: Project) -> bool:
+        """New columns beside the old ones never make two different rows equal, as new values of old ones may. Where a
+        row may fail, the Table that is made must know which rows it has."""
+        calm = all(never_raises(one, self.schema) for one in step.computed)
+        return calm and all((name, name) in step.columns for name in self.schema.names)
 
     def __getattr__(self, name: str) -> NoReturn:
         if name in _STREAM_ONLY:
             with at_place(name):
-                raise Misuse(f"a Table has no {name}; use its Stream of changes: .changes().{name}(..)")
+                grouped = f"its rows in groups, .key_by(..).{name}(..), or " if name in _GROUPED else ""
+                raise Misuse(f"a Table has no {name}; use {grouped}its Stream of changes: .changes().{name}(..)")
         raise AttributeError(f"a Table has no {name!r}")

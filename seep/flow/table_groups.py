@@ -1,4 +1,4 @@
-"""`table.key_by(..).aggregate(..)`: the rows of a Table in groups."""
+"""`table.key_by(..).aggregate(..)` and `.top(..)`: the rows of a Table in groups."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ import polars as pl
 import pyarrow as pa
 
 from operators.aggregates import Spec
+from operators.derived import TryChanges
+from operators.expressions import never_raises
+from operators.ranking import check_ranking
 from operators.retract import Retract
 from operators.table_aggregate import TableAggregate
+from operators.table_top import TableTop
 from seep.errors import Misuse
-from seep.flow.keyed import check_aggregates, hint_of, ready, refuse_clash
-from seep.flow.logical import Input, Tap, Vertex
-from seep.flow.place import at_place
+from seep.flow.dataset import known_on_error
+from seep.flow.keyed import check_aggregates, hint_of, named, ready, refuse_clash
+from seep.flow.logical import After, Input, Stage, Tap, Vertex
+from seep.flow.place import at_place, place
+from seep.flow.ranked import place_of
 from seep.model.arrow import CHANGE
 from seep.model.keyspace import check_keys
 
@@ -26,41 +32,65 @@ _ONE_COLUMN = ("count", "total", "mean", "minimum", "maximum")
 
 
 class GroupedTable:
-    """The rows of a Table by other columns than its key: they can be aggregated."""
+    """The rows of a Table by other columns than its key: they can be aggregated, or ranked."""
 
     def __init__(self, table: Table, keys: tuple[str, ...]) -> None:
         check_keys(table.schema, keys)
         self._table = table
         self._keys = keys
 
-    def aggregate(self, **aggregates: Spec) -> Table:
+    def aggregate(self, on_error: str = "dead_letter", **aggregates: Spec) -> Table:
         """Aggregates of the rows that each group has now: a Table. A group without rows is deleted."""
         with at_place("aggregate"):
-            return self._aggregate(aggregates)
+            computed = check_aggregates(self._table.schema, aggregates)
+            refuse_clash(self._keys, tuple(aggregates))
+            table, guard = self._tried("aggregate", computed, on_error)
+            rows = _read(table, self._keys, aggregates)
+            arguments = {"rows": rows, "aggregates": aggregates, "on_error": on_error}
+            return self._made("aggregate", table, guard, TableAggregate, arguments, self._keys)
 
-    def _aggregate(self, aggregates: dict[str, Spec]) -> Table:
+    def top(
+        self, n: int, by: Any, descending: bool = True, ties: str = "number", on_error: str = "dead_letter"
+    ) -> Table:
+        """The best of the rows that each group has now, with their `rank` from 1: a Table."""
+        with at_place("top"):
+            given = tuple(by) if isinstance(by, list | tuple) else (by,)
+            check_ranking(self._table.schema, n, given, descending, ties)
+            place = place_of(self._table.schema, ties)
+            table, guard = self._tried("top", [one for one in given if isinstance(one, pl.Expr)], on_error)
+            arguments = {"rows": table.schema, "n": n, "by": given, "descending": descending, "ties": ties}
+            return self._made("top", table, guard, TableTop, arguments, (*self._keys, place))
+
+    def _tried(self, verb: str, expressions: list[pl.Expr], on_error: str) -> tuple[Table, Stage | None]:
+        """The Table without the rows on which one of these expressions raises, and where those are refused."""
+        known_on_error(on_error)
         table = self._table
-        check_aggregates(table.schema, aggregates)
-        refuse_clash(self._keys, tuple(aggregates))
-        rows = _read(table, self._keys, aggregates)
-        arguments: dict[str, Any] = {
-            "keys": self._keys,
-            "primary": table.primary,
-            "rows": rows,
-            "aggregates": aggregates,
-        }
-        schema = TableAggregate(**arguments).schema
-        signed = retracted(table, rows)
+        risky = tuple(one for one in expressions if not never_raises(one, table.schema))
+        if not risky:
+            return table, None
+        stage = Stage(table.lineage, TryChanges(verb, risky, table.wire, on_error), verb, place())
+        return type(table)(table.flow, After(stage, "out"), table.wire, table.primary), stage
+
+    def _made(
+        self, verb: str, table: Table, guard: Stage | None, head: Any, more: dict[str, Any], primary: tuple[str, ...]
+    ) -> Table:
+        arguments: dict[str, Any] = {"keys": self._keys, "primary": table.primary, **more}
+        schemas = head(**arguments).schemas
+        signed = retracted(table, more["rows"])
         inputs = (Input(Tap(signed, "out"), self._keys, signed.outputs["out"]),)
-        make = partial(ready, TableAggregate, arguments)
-        hint = hint_of("aggregate", self._keys)
-        signed.owner = table._operator("aggregate", make, {"out": schema}, inputs, hint)
-        return type(table)(table.flow, Tap(signed.owner, "out"), schema, self._keys)
+        make = partial(named if "on_error" in arguments else ready, head, arguments)
+        vertex = table._operator(verb, make, schemas, inputs, hint_of(verb, self._keys))
+        signed.owner, vertex.guard = vertex, guard
+        if guard is not None:
+            guard.owner = vertex
+        return type(table)(table.flow, Tap(vertex, "out"), schemas["out"], primary)
 
     def __getattr__(self, name: str) -> NoReturn:
         if name in self._table.stream_only or hasattr(type(self._table), name):
             with at_place(name):
-                raise Misuse(f"a Table behind key_by has aggregate(..) only; for {name} take .changes().{name}(..)")
+                raise Misuse(
+                    f"a Table behind key_by has aggregate(..) and top(..) only; for {name} take .changes().{name}(..)"
+                )
         raise AttributeError(f"a Table behind key_by has no {name!r}")
 
 

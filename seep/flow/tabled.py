@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pyarrow as pa
 
+from operators.derived import LEAVES, Derive
+from operators.expressions import never_raises
 from operators.history import AT, HistoryTable
 from operators.stateless import Project
 from operators.table import GONE, LatestTable
@@ -17,13 +20,17 @@ from seep.errors import Misuse
 from seep.flow.keyed import hint_of, key_of, ready
 from seep.flow.logical import After, Input, Stage, Tap
 from seep.flow.place import place
-from seep.model.arrow import CHANGE, DELETE
+from seep.model.arrow import CHANGE
 from seep.model.duration import positive_microseconds
 
 if TYPE_CHECKING:
     from seep.flow.dataset import Dataset
     from seep.flow.stream import Stream
     from seep.flow.table import Table
+
+
+Keep = pl.Expr | Callable[[Any], Any] | None
+"""Which rows of a Table stay; None: all."""
 
 
 def table(stream: Stream, deleted: pl.Expr | None, history: str | timedelta | None) -> Table:
@@ -53,14 +60,17 @@ class Versions:
         schema = pa.schema([*(field for field in step.schema if field.name != CHANGE), *hidden])
         return self._behind(Project(verb, columns, step.computed, schema, "fail"), keys)
 
-    def filtered(self, verb: str, predicate: pl.Expr) -> Versions:
-        """A version that the predicate refuses is one without a row."""
-        schema = self.source.schema
-        columns = tuple((name, None if name == GONE else name) for name in schema.names)
-        gone = (pl.col(GONE) | ~predicate.fill_null(False)).alias(GONE)
-        return self._behind(Project(verb, columns, (gone,), schema, "fail"), self.source.keys)
+    def derived(self, verb: str, step: Project, keep: Keep, keys: tuple[str, ...], on_error: str) -> Versions:
+        """The same where only some rows are kept, or some may fail: such a version is one without a row. Of the dead
+        letters, those of the changes are enough."""
+        hidden = [self.source.schema.field(name) for name in (AT, GONE)]
+        columns = (*step.columns, (AT, AT))
+        project = Project(verb, columns, step.computed, pa.schema([*step.schema, hidden[0]]), "fail")
+        quiet = "fail" if on_error == "fail" else "skip"
+        schema = pa.schema([*step.schema, *hidden])
+        return self._behind(Derive(verb, project, keep, pl.col(GONE), schema, quiet), keys)
 
-    def _behind(self, step: Project, keys: tuple[str, ...] | None) -> Versions:
+    def _behind(self, step: Project | Derive, keys: tuple[str, ...] | None) -> Versions:
         stage = Stage(self.source.lineage, step, step.name, place())
         return Versions(Input(After(stage, "out"), keys, step.schema), self.history_us)
 
@@ -103,24 +113,26 @@ def latest(
     return Table(data.flow, Tap(vertex, "out"), out, keys)
 
 
-def remade(table: Table, verb: str, predicate: pl.Expr | None) -> Table:
-    """The Table made again from its changes, without the rows that a predicate refuses.
+def remade(table: Table, verb: str, step: Project, keep: Keep, on_error: str) -> Table:
+    """A Table made of this one's changes: its rows projected, without those that are not kept, or on which an
+    expression fails.
 
-    A change says the new row only, so whether a row leaves a filtered Table, or a narrower row has changed at all,
-    is known only by what the narrower Table holds: that is state of its own.
+    A change says the new row only, so whether a row leaves the Table that is made, or a narrower row has changed at
+    all, is known only by what that Table holds: that is state of its own.
     """
-    rows = table.schema
-    gone = pl.col(CHANGE) == DELETE
-    if predicate is not None:
-        gone = gone | ~predicate.fill_null(False)
-    columns: tuple[tuple[str, str | None], ...] = (*((name, name) for name in rows.names), (GONE, None))
-    schema = rows.append(pa.field(GONE, pa.bool_()))
-    mark = Project(verb, columns, (gone.alias(GONE),), schema, "fail")
-    stage = Stage(table.lineage, mark, verb, place())
-    inputs = (Input(After(stage, "out"), table.primary, schema),)
-    made = without_mark(latest(table, inputs, schema, table.primary, pl.col(GONE), verb), verb)
+    keys = table.keys_behind(step)
+    schema = step.schema.append(pa.field(GONE, pa.bool_()))
+    stage = Stage(table.lineage, Derive(verb, step, keep, LEAVES, schema, on_error), verb, place())
+    inner = latest(table, (Input(After(stage, "out"), keys, schema),), schema, keys, pl.col(GONE), verb)
+    assert isinstance(inner.lineage, Tap)
+    stage.owner, inner.lineage.vertex.guard = inner.lineage.vertex, stage
+    made = without_mark(inner, verb)
     if table.versions is not None:
-        made.versions = table.versions if predicate is None else table.versions.filtered(verb, predicate)
+        calm = keep is None and all(never_raises(one, table.schema) for one in step.computed)
+        versions = table.versions
+        made.versions = (
+            versions.projected(verb, step, keys) if calm else versions.derived(verb, step, keep, keys, on_error)
+        )
     return made
 
 

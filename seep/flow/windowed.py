@@ -15,7 +15,7 @@ from operators.sliding import SlidingWindow
 from operators.step import DEAD_LETTERS
 from operators.window import TumblingWindow
 from seep.errors import Misuse
-from seep.flow.keyed import hint_of, key_of, named, ready, refuse_change, refuse_clash
+from seep.flow.keyed import hint_of, key_of, named, refuse_change, refuse_clash
 from seep.flow.logical import Input, Tap, Time
 from seep.flow.windows import CountWindow, Every, Session, Sliding, Tumbling, Window
 from seep.model.schema import refuse_names
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from seep.flow.stream import Stream
 
 
-def aggregate(stream: Stream, emit: str, aggregates: dict[str, Spec]) -> Any:
+def aggregate(stream: Stream, emit: str, aggregates: dict[str, Spec], on_error: str) -> Any:
     from seep.flow.stream import Stream
     from seep.flow.table import Table
 
@@ -40,17 +40,23 @@ def aggregate(stream: Stream, emit: str, aggregates: dict[str, Spec]) -> Any:
         "aggregates": aggregates,
         "emit": emit,
         "time_column": column,
+        "on_error": on_error,
     }
-    schema = Aggregate(**arguments).schema
+    schemas = Aggregate(**arguments).schemas
     inputs = (Input(timed.lineage, keys, timed.schema),)
-    make = partial(ready, Aggregate, arguments)
-    vertex = stream._operator("aggregate", make, {"out": schema}, inputs, hint_of("aggregate", keys))
+    make = partial(named, Aggregate, arguments)
+    vertex = stream._operator("aggregate", make, schemas, inputs, hint_of("aggregate", keys))
     kind = Table if emit == "update" else Stream
-    return kind(stream.flow, Tap(vertex, "out"), schema, keys)
+    return kind(stream.flow, Tap(vertex, "out"), schemas["out"], keys)
 
 
 def window(
-    stream: Stream, window: Window, emit: str | Every, names: tuple[str, str], aggregates: dict[str, Spec]
+    stream: Stream,
+    window: Window,
+    emit: str | Every,
+    names: tuple[str, str],
+    aggregates: dict[str, Spec],
+    on_error: str,
 ) -> Any:
     from seep.flow.stream import Stream
     from seep.flow.table import Table
@@ -66,6 +72,7 @@ def window(
         raise Misuse("windows by count may have equal times, which would name one row of a Table; use emit='close'")
     head, timed, shape = _kind(stream, window, aggregates)
     arguments = {"keys": keys, "schema": timed.schema, "names": tuple(names), "aggregates": aggregates, **shape}
+    arguments["on_error"] = on_error
     arguments |= {"emit": "update", "period_us": emit.period_us} if isinstance(emit, Every) else {"emit": emit}
     schemas = head(**arguments).schemas
     outputs = {"out": schemas["out"], "errors": DEAD_LETTERS}

@@ -79,6 +79,8 @@ def start(
     """
     workers = whole_number("workers", workers, 1)
     spare = None if spare is None else whole_number("spare", spare)
+    if prometheus is not None and not prometheus.startswith(("http://", "https://")):
+        raise Misuse(f"prometheus={prometheus!r} is no address; give one such as http://127.0.0.1:9090")
     graph = runnable(flow)
     path = job_path(flow.name)
     if answers(path):

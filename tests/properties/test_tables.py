@@ -20,6 +20,7 @@ from operators.table import GONE, LatestTable
 from operators.table_aggregate import TableAggregate
 from operators.table_join import TableJoin
 from operators.table_lookup import TableLookup
+from operators.table_top import TableTop
 from seep.model.arrow import ArrowBatch
 from seep.model.epoch import Moment
 from seep.model.keyspace import buckets_of
@@ -309,5 +310,55 @@ def test_aggregates_are_those_of_the_rows_that_are_there(
             for row in content.values():
                 groups.setdefault(row["shop"], []).append(row)
             told.assert_is(aggregated(key, rows, aggregates) for key, rows in groups.items())
+
+    twice(pipeline, plan, data)
+
+
+def ranked(rows: list[Row], n: int, ties: str) -> list[Row]:
+    """The best by ``n``, then ``x``: nulls last, NaN the greatest, ties by the remaining columns ascending."""
+
+    def descending(value: Any) -> tuple[int, float]:
+        return (1, 0) if value is None else (0, -math.inf if isinstance(value, float) and math.isnan(value) else -value)
+
+    def ascending(value: Any) -> tuple[int, Any]:
+        return (value is None, 0 if value is None else value)
+
+    def best(row: Row) -> tuple[Any, ...]:
+        return (descending(row["n"]), descending(row["x"]))
+
+    ordered = sorted(rows, key=lambda row: (*best(row), ascending(row["id"])))
+    found = []
+    for place, row in enumerate(ordered, 1):
+        rank = place if ties == "number" else next(at for at, one in enumerate(ordered, 1) if best(one) == best(row))
+        if rank <= n:
+            found.append({**row, "rank": rank, **({"place": place} if ties == "rank" else {})})
+    return found
+
+
+@pytest.mark.parametrize("ties", ["number", "rank"])
+@few
+@given(plan=epochs, n=st.sampled_from([1, 2, 3]), data=st.data())
+def test_the_best_are_those_of_the_rows_that_are_there(ties: str, plan: Plan, n: int, data: st.DataObject) -> None:
+    wire = change_schema(ITEMS)
+    signed = Retract(["id"], ITEMS).schema
+
+    def pipeline(run: Run, plan: Plan) -> None:
+        content: Content = {}
+        told = Told(["shop", "rank" if ties == "number" else "place"])
+        for epoch, (changed, _, _) in enumerate(plan, 1):
+            moment = moment_of(epoch)
+            changes = batch_of(turned(content, changed, "id", ITEMS), wire, ["id"])
+            rows = run.take("rows", lambda: Retract(["id"], ITEMS), moment, changes)
+            outputs = run.take(
+                "top",
+                lambda: TableTop(["shop"], ["id"], ITEMS, n, ["n", "x"], ties=ties),
+                moment,
+                routed(rows.get("out"), signed, ["shop"]),
+            )
+            told.hear(outputs.get("out"))
+            groups: dict[Any, list[Row]] = {}
+            for row in content.values():
+                groups.setdefault(row["shop"], []).append(row)
+            told.assert_is(row for rows in groups.values() for row in ranked(rows, n, ties))
 
     twice(pipeline, plan, data)

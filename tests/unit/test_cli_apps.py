@@ -136,6 +136,7 @@ halves.aggregate(x=seep.total("x")).named("halves").collect("sums")
         ("import nonsense_module", "No module named 'nonsense_module'"),
         ("import seep\na = seep.Flow('a')\nb = seep.Flow('b')", "has 2 flows (a, b)"),
         ("import seep\nflow = seep.Flow('')", "seep:"),
+        ("import seep\n\nsource = seep.MemorySource([])", "app.py:3: no rows to take a schema from"),
     ],
 )
 def test_a_wrong_app_is_one_line_and_exit_code_2(run: Run, source: str, says: str) -> None:
@@ -143,6 +144,12 @@ def test_a_wrong_app_is_one_line_and_exit_code_2(run: Run, source: str, says: st
     assert (code, out) == (2, "")
     assert says in problem
     assert "Traceback" not in problem
+
+
+def test_an_address_that_is_none_is_refused(run: Run) -> None:
+    code, _, problem = run("run", APP, "--prometheus", "nonsense")
+    assert code == 2
+    assert problem == "seep: prometheus='nonsense' is no address; give one such as http://127.0.0.1:9090\n"
 
 
 def test_no_file(run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

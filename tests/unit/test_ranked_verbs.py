@@ -162,7 +162,7 @@ def test_a_table_of_windows_is_not_ranked_at_close() -> None:
     flow = Flow("test")
     sales = flow.source("in", MemorySource(SALES), time="at")
     table = sales.key_by("region", "item").window(tumbling("1m"), emit="update", sold=total("sold"))
-    with pytest.raises(Misuse, match=r"a Table has no top; use its Stream of changes"):
+    with pytest.raises(Misuse, match=r"a Table has no top; use its rows in groups, .key_by"):
         table.top(1, by="sold")
     with pytest.raises(Misuse, match="'change', which top needs itself"):
         table.changes().key_by("region").top(1, by="sold")

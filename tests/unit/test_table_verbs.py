@@ -19,6 +19,7 @@ from operators.retract import Retract, signed_schema
 from operators.table_aggregate import TableAggregate
 from operators.table_join import TableJoin
 from operators.table_lookup import TableLookup
+from operators.table_top import TableTop
 from seep.flow.check import check
 from seep.flow.compile import compile_flow, name_vertices
 from seep.model.arrow import ArrowBatch
@@ -388,6 +389,7 @@ def test_operators_on_tables_are_warmed() -> None:
     table.join(table, on="f").collect("3")
     table.join(table, how="full").collect("4")
     table.key_by("f").aggregate(n=seep.count(), most=seep.maximum("v")).collect("5")
+    table.key_by("f").top(2, by="v").collect("6")
     for node in compile_flow(flow).nodes.values():
         if node.kind == "operator":
             node.make.warm()
@@ -400,6 +402,7 @@ HEADS: dict[str, Callable[[], Any]] = {
     "join": lambda: TableJoin((["k"], ["k"]), (WIRE, WIRE), "full"),
     "foreign": lambda: ForeignJoin((["k"], "f"), (WIRE, signed_schema(ROWS)), ["k"]),
     "retract": lambda: Retract(["k"], ROWS),
+    "top": lambda: TableTop(["f"], ["k"], ROWS, 2, ["v"]),
     "aggregate": lambda: TableAggregate(["f"], ["k"], ROWS, {"most": seep.maximum("v")}),
 }
 
