@@ -19,14 +19,14 @@ Without transactions (at least once) the mark follows the messages: what was wri
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from seep.connectors.contract import Committed, Opening
 from seep.connectors.kafka.client import Trouble, library, make, words
-from seep.connectors.kafka.encoders import Encoder
+from seep.connectors.kafka.encoders import Encoder, Message
 from seep.connectors.kafka.overdue import overdue
 from seep.errors import DataLoss, Misuse
 
@@ -116,8 +116,7 @@ class Publisher:
         if self._transactional:
             self._producer.begin_transaction()
         for commit in commits:
-            if commit.record is not None:
-                self._send(commit.record)
+            self._send(commit)
         self._flush()
         self._commit(commits[-1].epoch)
         self._mark, self._marked_at = commits[-1].epoch, time.monotonic()
@@ -142,11 +141,9 @@ class Publisher:
         self._producer.poll(0)
         return self._trouble.heard > self._heard
 
-    def _send(self, record: pa.RecordBatch) -> None:
-        if self._encoder is None:
-            self._encoder = self._make_encoder(record.schema)
+    def _send(self, commit: Committed) -> None:
         deadline = time.monotonic() + WAIT_SECONDS
-        for key, value, headers in self._encoder.messages(record, self._table):
+        for key, value, headers in self._messages(commit):
             while True:
                 try:
                     self._producer.produce(self._topic, value, key, headers=headers, on_delivery=self._delivered)
@@ -159,6 +156,13 @@ class Publisher:
                             f"{self._who}: {self._trouble.latest or 'the broker does not take it'}"
                         ) from None
             self._producer.poll(0)
+
+    def _messages(self, commit: Committed) -> Iterable[Message]:
+        if commit.record is None:
+            return ()
+        if self._encoder is None:
+            self._encoder = self._make_encoder(commit.record.schema)
+        return self._encoder.messages(commit.record, self._table)
 
     def _flush(self) -> None:
         """Every message is with the broker, or it is known why not."""
