@@ -33,6 +33,7 @@ from seep.errors import DataLoss, Misuse
 WAIT_SECONDS = 20.0
 """For one answer of the broker: then everything begins anew."""
 QUEUE_SECONDS = 0.05
+FLUSH_SECONDS = 0.1
 FRESH_SECONDS = 86_400.0
 """Brokers forget the offsets of a group that is silent for a week: an old mark is written again."""
 _PRODUCER = {
@@ -165,14 +166,19 @@ class Publisher:
         return self._encoder.messages(commit.record, self._table)
 
     def _flush(self) -> None:
-        """Every message is with the broker, or it is known why not."""
-        left = self._producer.flush(WAIT_SECONDS)
+        """Every message is with the broker, or it is known why not. Of a client in trouble nobody waits for messages:
+        it is dropped before they are committed (`_wait_for`), and readers stand still meanwhile."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        left = self._producer.flush(FLUSH_SECONDS)
+        while left and self._failed is None and not self._is_troubled() and time.monotonic() < deadline:
+            left = self._producer.flush(FLUSH_SECONDS)
         if self._failed is not None or left:
             failed, self._failed = self._failed, None
             self._drop()
             if failed is not None:
                 raise self._judged(failed)
-            raise ConnectionError(f"{self._who}: {left} messages not written in {WAIT_SECONDS:.0f} s")
+            why = self._trouble.latest or f"not within {WAIT_SECONDS:.0f} s"
+            raise ConnectionError(f"{self._who}: {left} messages not written: {why}")
 
     def _delivered(self, error: Any, _message: Any) -> None:
         if error is not None and self._failed is None:
