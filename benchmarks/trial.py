@@ -203,10 +203,13 @@ class Trial:
 
     def _kill_executor(self, rng: Random) -> float:
         """Its Java process and all below, as if its container had gone."""
-        alive = self._driver.alive()
-        executors = sorted({executor_of(process.number) for process in alive.values()} - {0})
-        if not executors:
-            raise Retry("no executor of Spark runs a worker")
+        executors: list[int] = []
+
+        def look() -> bool:
+            executors[:] = sorted({executor_of(process.number) for process in self._driver.alive().values()} - {0})
+            return bool(executors)
+
+        self.until(look, "an executor that runs a worker")
         executor = rng.choice(executors)
         whole = [Process(one, process_began(one)) for one in (executor, *descendants(executor))]
         at = time.monotonic()
