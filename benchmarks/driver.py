@@ -5,10 +5,11 @@ Its job is seen as anyone sees it: the journal in the store, the cards of the wo
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.machine import descendants
@@ -45,9 +46,17 @@ class FromOutside:
 class Driver:
     """`seep run APP OPTIONS` of a flow with this name."""
 
-    def __init__(self, name: str, app: str, home: Path, options: Sequence[str]) -> None:
-        """`app`: the text of it."""
+    def __init__(
+        self,
+        name: str,
+        app: str,
+        home: Path,
+        options: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`app`: the text of it; `environment`: what it has besides ours."""
         self.name, self.job, self._options = name, FromOutside(name), options
+        self._environment = {**os.environ, **(environment or {})}
         self._app, self._output = home / "app.py", home / "output"
         self._app.write_text(app)
         self._left: set[Process] = set()
@@ -61,6 +70,7 @@ class Driver:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", call, "run", str(self._app), *self._options, *more],
                 cwd=ROOT,
+                env=self._environment,
                 stdout=output,
                 stderr=output,
             )
@@ -91,6 +101,14 @@ class Driver:
         cards = self.job.directory.registered().items()
         found = {worker: Process(card["process"], card["began"]) for worker, card in cards}
         return {worker: process for worker, process in found.items() if process.alive()}
+
+    def failed(self, seconds: float) -> str:
+        """What it says when it ends by itself; empty: it has not, in this time."""
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return ""
+        return self.problem()
 
     def problem(self) -> str:
         """Why it does not run any more; empty while it does."""

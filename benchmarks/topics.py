@@ -1,7 +1,7 @@
-"""A topic that is written to all the time, a keyed window over it, and somebody who reads the results all the while.
+"""A topic that is written to all the time, and a keyed window over it whose results go to another topic.
 
-Row i is of time i / rate, so what a window must hold follows from the number of rows alone. The sink can be asked to
-stop between writing and committing, so that it can be killed there.
+A key's rows all go to one partition of the topic. The sink says with each message what it belongs to, and can be asked
+to stop between writing and committing, so that it can be killed there.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ import json
 import os
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import seep
+from seep.connectors.contract import Committed, Opening
+from seep.connectors.kafka.encoders import Message
 from seep.connectors.kafka.publisher import Publisher
 from seep.errors import Retry
 
@@ -25,18 +26,28 @@ SOURCE, WINDOWS, SINK = "rows", "windows", "out"
 IN, OUT = "in", "out"
 SPLITS, OUT_PARTITIONS = 3, 2
 KEYS = 24
-PARTS = 2
+PARTS, MOST_PARTS = 2, 3
+"""Of the windows: the policy may choose."""
+SINK_PARTS = 2
 BEGAN = datetime(2024, 1, 1, tzinfo=UTC)
 WINDOW = timedelta(milliseconds=100)
 FLUSH_SECONDS = 60.0
+BELONGS = "belongs"
+"""The header that says to what: the number of the sink's partition, the epoch, how many messages both have."""
 
 
 class Hesitant(Publisher):
     """With a file `hold`, stops after its messages are written and before they are committed, and says who it is."""
 
-    def __init__(self, folder: Path, *rest: Any) -> None:
-        super().__init__(*rest)
-        self._folder = folder
+    def __init__(self, folder: Path, who: str, topic: str, settings: Any, name: str, opening: Opening, *rest: Any):
+        super().__init__(who, topic, settings, name, opening, *rest)
+        self._folder, self._number = folder, opening.number
+
+    def _messages(self, commit: Committed) -> Iterator[Message]:
+        rows = 0 if commit.record is None else commit.record.num_rows
+        belongs = f"{self._number} {commit.epoch} {rows}".encode()
+        for key, value, headers in super()._messages(commit):
+            yield key, value, [*(headers or ()), (BELONGS, belongs)]
 
     def _commit(self, epoch: int) -> None:
         while (self._folder / "hold").exists():
@@ -59,16 +70,13 @@ def flow_of(name: str, servers: str, folder: str, epoch: str, checkpoint: str) -
     rows = flow.source(SOURCE, source, time="at")
     window = seep.tumbling(WINDOW)
     counted = rows.key_by("key").window(window, count=seep.count(), sum=seep.total("n")).named(WINDOWS)
-    counted.scale(start=PARTS).sink(SINK, HesitantSink(Path(folder), servers))
+    scaled = counted.scale(start=PARTS, min=PARTS, max=MOST_PARTS, policy="rate")
+    scaled.sink(SINK, HesitantSink(Path(folder), servers))
     return flow
 
 
-def key_of(number: int) -> int:
-    return number * 7919 % KEYS
-
-
 class Writing:
-    """Rows go to the topic at a steady pace until it is told to stop; a key's rows all go to one partition."""
+    """Rows go to the topic at a steady pace until it is told to stop; row i is of time i / rate."""
 
     def __init__(self, servers: str, rate: float) -> None:
         self.count = 0
@@ -104,7 +112,7 @@ class Writing:
         while not self._stop.wait(0.01):
             for number in range(self.count, int((time.monotonic() - began) * self.rate)):
                 at = BEGAN + timedelta(microseconds=number * 1_000_000 // int(self.rate))
-                key = key_of(number)
+                key = number * 7919 % KEYS
                 row = json.dumps({"key": f"k{key}", "n": number, "at": at.isoformat()})
                 producer.produce(IN, row.encode(), partition=key % SPLITS, on_delivery=self._delivered)
                 self.count = number + 1
@@ -115,92 +123,29 @@ class Writing:
         self._refused += error is not None
 
 
-class Result(NamedTuple):
-    at: float
-    """When it was read, on the monotonic clock."""
-    key: str
-    window: int
-    rows: int
-    sum: int
+def consumer_of(servers: str, topic: str, partitions: Iterable[int]) -> Any:
+    """Reads committed messages from the beginning, and says where it has come to the end of a partition."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "reading",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "reconnect.backoff.max.ms": 500,
+            "log_level": 0,
+        }
+    )
+    consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+    return consumer
 
 
-class Reading:
-    """Reads the committed messages of the output topic all the while."""
+def make_topics(servers: str) -> None:
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
 
-    def __init__(self, servers: str) -> None:
-        self.results: list[Result] = []
-        self.newest: dict[str, int] = {}
-        """By key: its latest window."""
-        self._servers = servers
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._read, name="reading")
-        self._thread.start()
-
-    def end(self) -> list[Result]:
-        self._stop.set()
-        self._thread.join()
-        return self.results
-
-    def reached(self) -> int:
-        """Of every key this window was seen, or a later one."""
-        return min(self.newest.values()) if len(self.newest) == KEYS else -1
-
-    def _read(self) -> None:
-        from confluent_kafka import Consumer, TopicPartition
-
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self._servers,
-                "group.id": "reading",
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-                "reconnect.backoff.max.ms": 500,
-                "log_level": 0,
-            }
-        )
-        consumer.assign([TopicPartition(OUT, number, 0) for number in range(OUT_PARTITIONS)])
-        while not self._stop.is_set():
-            for message in consumer.consume(10_000, 0.05):
-                if message.error() is None:
-                    self._take(json.loads(message.value() or b""))
-        consumer.close()
-
-    def _take(self, row: dict[str, Any]) -> None:
-        window = (datetime.fromisoformat(row["window_start"]) - BEGAN) // WINDOW
-        self.results.append(Result(time.monotonic(), row["key"], window, row["count"], row["sum"]))
-        self.newest[row["key"]] = max(window, self.newest.get(row["key"], -1))
-
-
-def expected(rows: int, rate: float) -> dict[tuple[str, int], tuple[int, int]]:
-    """By key and window, in plain Python.
-
-    >>> expected(3, 20.0)
-    {('k0', 0): (1, 0), ('k23', 0): (1, 1), ('k22', 1): (1, 2)}
-    """
-    counts: Counter[tuple[str, int]] = Counter()
-    sums: Counter[tuple[str, int]] = Counter()
-    width = WINDOW // timedelta(microseconds=1)
-    for number in range(rows):
-        place = f"k{key_of(number)}", number * 1_000_000 // int(rate) // width
-        counts[place] += 1
-        sums[place] += number
-    return {place: (count, sums[place]) for place, count in counts.items()}
-
-
-def judged(results: Iterable[Result], rows: int, rate: float) -> dict[str, int]:
-    """What is wrong with what was read.
-
-    >>> one = Result(0.0, "k0", 0, 1, 0)
-    >>> judged([one, one], 1, 20.0)
-    {'lost': 0, 'duplicated': 1, 'reordered': 0, 'wrong': 0}
-    """
-    right, seen, latest = expected(rows, rate), set[tuple[str, int]](), dict[str, int]()
-    duplicated = reordered = wrong = 0
-    for result in results:
-        place = result.key, result.window
-        duplicated += place in seen
-        reordered += result.window < latest.get(result.key, -1)
-        wrong += right.get(place) != (result.rows, result.sum)
-        seen.add(place)
-        latest[result.key] = max(result.window, latest.get(result.key, -1))
-    return {"lost": len(right.keys() - seen), "duplicated": duplicated, "reordered": reordered, "wrong": wrong}
+    admin = AdminClient({"bootstrap.servers": servers})
+    for made in admin.create_topics([NewTopic(IN, SPLITS, 1), NewTopic(OUT, OUT_PARTITIONS, 1)]).values():
+        made.result(60.0)

@@ -39,7 +39,7 @@ from seep.protocol.messages import (
 )
 
 Arguments = ParamSpec("Arguments")
-LOST = "the store has lost what was written to it: restore from a savepoint"
+LOST = "the store has lost what was written to it: bring its data back and resume, or restore from a savepoint"
 Partition = OperatorPartition | SourcePartition | SinkPartition
 KINDS: dict[str, type[OperatorPartition] | type[SourcePartition] | type[SinkPartition]] = {
     "operator": OperatorPartition,

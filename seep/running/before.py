@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from seep.backends.needs import need_objects, need_redis
-from seep.errors import Misuse, SeepError
+from seep.errors import DataLoss, Misuse, SeepError
 from seep.partition.contract import Graph
 from seep.protocol.effects import ReadJournal
 from seep.running.matching import Asked, Match
@@ -57,7 +57,15 @@ def has_journal(path: Path, store: str | None, checkpoints: str | None) -> bool:
     if kept is not None:
         need_redis(kept["url"])
     reply = directory.store().perform(ReadJournal(0))
-    return reply is not None and reply.value is not None
+    found = reply is not None and reply.value is not None
+    if not found and directory.has_begun:
+        # Not "nothing to resume": who then started it anew would lose what can still be brought back.
+        where = path / "store" if kept is None else kept["url"]
+        raise DataLoss(
+            f"the store {where} has lost what was written to it by the job in {path}: bring its data back and resume,"
+            " or restore from a savepoint"
+        )
+    return found
 
 
 def could_go_on(path: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 import seep
 from benchmarks.servers.kafka import KafkaBroker
 from seep.connectors.contract import Committed, Opening, Publish
-from seep.connectors.kafka.publisher import Publisher
+from seep.connectors.kafka.publisher import WAIT_SECONDS, Publisher
 from seep.model.arrow import BUCKET
 from seep.model.schema import physical, schema_of
 from tests.kafka import make_topic, read_all, write
@@ -238,6 +239,38 @@ def test_a_message_that_no_broker_takes_stops_the_flow_with_a_report(kafka: Kafk
     large = pa.RecordBatch.from_pydict({"text": ["x" * (2 << 20)], BUCKET: pa.array([0], pa.uint16())})
     with pytest.raises(seep.Misuse, match=r"KafkaSink 'sink-.*: .*too large"):
         sink.open(Opening("out"))([Committed(1, large, False)])
+
+
+class Struck(Publisher):
+    """Its broker dies when a transaction is open and nothing of it is written."""
+
+    strike: Callable[[], None] | None = None
+
+    def _send(self, commit: Committed) -> None:
+        strike, Struck.strike = Struck.strike, None
+        if strike is not None:
+            strike()
+        super()._send(commit)
+
+
+class StruckSink(seep.KafkaSink):
+    publisher = Struck
+
+
+@pytest.mark.timeout(120)
+def test_messages_of_a_client_in_trouble_are_not_waited_for(mortal_kafka: KafkaBroker) -> None:
+    """It would be dropped before they are committed; readers stand still for as long as it is waited for."""
+    topic = make_topic(mortal_kafka.address, "struck")
+    publish = StruckSink(topic, servers=mortal_kafka.address).prepared().open(Opening("out"))
+    publish([epoch(1)])
+    Struck.strike = mortal_kafka.kill
+    began = time.monotonic()
+    with pytest.raises(ConnectionError, match="messages not written"):
+        publish([epoch(2)])
+    assert time.monotonic() - began < WAIT_SECONDS / 2
+    mortal_kafka.start()
+    again(publish, [epoch(2)])
+    assert written(mortal_kafka, topic) == texts([1, 2])
 
 
 @pytest.mark.timeout(60)  # the client's own call would wait for ever

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
-import socket
-import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import count, islice
@@ -18,6 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import seep
+from benchmarks.servers.prometheus import Prometheus
 from seep.connectors.generator import SPLITS
 from seep.running.job import Job
 from tests.scenarios.conftest import Start
@@ -28,58 +26,11 @@ RATE = 450
 BLOCK_ROWS = seep.GeneratorSource(number, rate=450).block_rows
 """One partition can just take that, which is more than it should have to."""
 OUT = {"key": str, "count": int, "sum": int}
-CONFIG = """
-global: {{scrape_interval: 1s, scrape_timeout: 1s}}
-scrape_configs:
-  - job_name: seep
-    http_sd_configs:
-      - url: {api}/targets
-        refresh_interval: 1s
-        authorization: {{type: Bearer, credentials_file: {token}}}
-"""
-
-
-class Prometheus:
-    """A server of this test alone."""
-
-    def __init__(self, path: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        self._path = path
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self, job: Job) -> None:
-        config = self._path / "prometheus.yml"
-        config.write_text(CONFIG.format(api=job.api.address, token=job.directory.path / "token"))
-        options = {
-            "config.file": config,
-            "storage.tsdb.path": self._path / "metrics",
-            "web.listen-address": f"127.0.0.1:{self.port}",
-            "scrape.discovery-reload-interval": "1s",
-        }
-        with (self._path / "prometheus.log").open("wb") as log:
-            command = ["prometheus", *(f"--{name}={value}" for name, value in options.items())]
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
-
-    def signal(self, number: int) -> None:
-        if self._process is not None:
-            os.kill(self._process.pid, number)
-
-    def value(self, query: str) -> float | None:
-        result = httpx.get(f"{self.url}/api/v1/query", params={"query": query}).json()["data"]["result"]
-        return float(result[0]["value"][1]) if result else None
-
-    def end(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
 
 
 @pytest.fixture
 def prometheus(tmp_path: Path) -> Iterator[Prometheus]:
-    server = Prometheus(tmp_path)
+    server = Prometheus(tmp_path / "prometheus")
     yield server
     server.end()
 
@@ -151,7 +102,7 @@ def test_a_flow_is_scaled_by_prometheus_and_runs_on_without_it(begin: Start, pro
     worked.named("work").scale(start=1, max=6, policy="rate").collect("worked")
     job = begin(flow, workers=2, prometheus=prometheus.url)
     until(lambda: "ConnectError" in held(job), "the first look")
-    prometheus.start(job)
+    prometheus.start(job.api.address, job.directory.path / "token")
     until(lambda: done(job), "a decision by its numbers", 60.0)
     made = next(one for one in decisions(job) if one["done"])
     assert made["before"] == 1, made

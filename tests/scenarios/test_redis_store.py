@@ -70,6 +70,29 @@ def test_a_server_that_came_back_empty_stops_the_flow(begin: Start, redis: Redis
         job.wait(40.0)
 
 
+@pytest.mark.timeout(120)
+def test_the_data_of_an_emptied_server_is_brought_back_and_the_job_resumed(
+    program: Program, redis: RedisServer
+) -> None:
+    program.run("--store", redis.url)
+    until(program.answers, "the flow to run", 60)
+    program.advance(20)
+    redis.put_aside()
+    redis.start()
+    code, output = program.wait(40)
+    assert (code, "lost what was written" in output) == (1, True)
+    program.run("--resume")  # while it is empty: neither begun anew, nor told to begin anew
+    code, output = program.wait(40)
+    assert code == 1
+    assert output.startswith(f"seep: the store {redis.url} has lost what was written to it")
+    assert len(output.splitlines()) == 1
+    redis.put_back()
+    redis.start()
+    program.run("--resume")
+    assert "left has ended" in program.finish()
+    assert_exact(written_rows(program.files), PROGRAM_ROWS)
+
+
 def test_a_store_that_is_none() -> None:
     with pytest.raises(seep.Misuse, match="there is redis://HOST:PORT/DATABASE"):
         seep.start(counting("none", 10, Path("gate")), store="s3://bucket")

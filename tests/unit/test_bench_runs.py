@@ -32,9 +32,15 @@ def test_workers_executors_and_the_driver_are_killed_on_spark() -> None:
     assert [outcome.figures[f"{kind}_kills"] for kind in ("worker", "executor", "driver")] == [1, 1, 1]
 
 
+NEEDS_SERVERS = pytest.mark.skipif(
+    not fetched() or shutil.which("redis-server") is None or shutil.which("prometheus") is None,
+    reason="no Kafka (tools/setup kafka), Redis or Prometheus",
+)
+
+
 @pytest.mark.slow
 @pytest.mark.server
-@pytest.mark.skipif(not fetched(), reason="no Kafka: tools/setup kafka")
+@NEEDS_SERVERS
 @pytest.mark.timeout(600)
 def test_readers_of_committed_messages_see_each_result_once() -> None:
     outcome = exactlyonce.run(Options(kills=10), lambda what, share: None)
@@ -42,6 +48,19 @@ def test_readers_of_committed_messages_see_each_result_once() -> None:
     assert outcome.figures["unrecovered"] == 0
     kinds = ("worker_kills", "pair_kills", "sink_kills", "controller_kills", "broker_kills", "broker_pauses")
     assert [outcome.figures[kind] for kind in kinds] == [5, 2, 2, 1, 1, 1]
+    assert [outcome.figures[kind] for kind in ("redis_kills", "redis_emptied")] == [1, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.server
+@NEEDS_SERVERS
+@pytest.mark.skipif(shutil.which("java") is None and "JAVA_HOME" not in os.environ, reason="no Java")
+@pytest.mark.timeout(600)
+def test_readers_of_committed_messages_see_each_result_once_on_spark() -> None:
+    outcome = exactlyonce.run(Options(on="spark", kills=5), lambda what, share: None)
+    assert outcome.verified
+    assert outcome.figures["unrecovered"] == 0
+    assert [outcome.figures[kind] for kind in ("executor_kills", "controller_kills")] == [1, 1]
 
 
 @pytest.mark.slow

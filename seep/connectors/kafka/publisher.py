@@ -21,20 +21,21 @@ message twice, since the broker knows their numbers.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from seep.connectors.contract import AT_MOST_ONCE, Committed, Opening
 from seep.connectors.kafka.client import Trouble, library, make, words
-from seep.connectors.kafka.encoders import Encoder
+from seep.connectors.kafka.encoders import Encoder, Message
 from seep.connectors.kafka.overdue import overdue
 from seep.errors import DataLoss, Misuse
 
 WAIT_SECONDS = 20.0
 """For one answer of the broker: then everything begins anew."""
 QUEUE_SECONDS = 0.05
+FLUSH_SECONDS = 0.1
 FRESH_SECONDS = 86_400.0
 """Brokers forget the offsets of a group that is silent for a week: an old mark is written again."""
 _PRODUCER = {
@@ -122,8 +123,7 @@ class Publisher:
         if self._transactional:
             self._producer.begin_transaction()
         for commit in commits:
-            if commit.record is not None:
-                self._send(commit.record)
+            self._send(commit)
         self._flush()
         if self._marking:
             self._commit(commits[-1].epoch)
@@ -149,11 +149,9 @@ class Publisher:
         self._producer.poll(0)
         return self._trouble.heard > self._heard
 
-    def _send(self, record: pa.RecordBatch) -> None:
-        if self._encoder is None:
-            self._encoder = self._make_encoder(record.schema)
+    def _send(self, commit: Committed) -> None:
         deadline = time.monotonic() + WAIT_SECONDS
-        for key, value, headers in self._encoder.messages(record, self._table):
+        for key, value, headers in self._messages(commit):
             while True:
                 try:
                     self._producer.produce(self._topic, value, key, headers=headers, on_delivery=self._delivered)
@@ -167,15 +165,27 @@ class Publisher:
                         ) from None
             self._producer.poll(0)
 
+    def _messages(self, commit: Committed) -> Iterable[Message]:
+        if commit.record is None:
+            return ()
+        if self._encoder is None:
+            self._encoder = self._make_encoder(commit.record.schema)
+        return self._encoder.messages(commit.record, self._table)
+
     def _flush(self) -> None:
-        """Every message is with the broker, or it is known why not."""
-        left = self._producer.flush(WAIT_SECONDS)
+        """Every message is with the broker, or it is known why not. Of a client in trouble nobody waits for messages:
+        it is dropped before they are committed (`_wait_for`), and readers stand still meanwhile."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        left = self._producer.flush(FLUSH_SECONDS)
+        while left and self._failed is None and not self._is_troubled() and time.monotonic() < deadline:
+            left = self._producer.flush(FLUSH_SECONDS)
         if self._failed is not None or left:
             failed, self._failed = self._failed, None
             self._drop()
             if failed is not None:
                 raise self._judged(failed)
-            raise ConnectionError(f"{self._who}: {left} messages not written in {WAIT_SECONDS:.0f} s")
+            why = self._trouble.latest or f"not within {WAIT_SECONDS:.0f} s"
+            raise ConnectionError(f"{self._who}: {left} messages not written: {why}")
 
     def _delivered(self, error: Any, _message: Any) -> None:
         if error is not None and self._failed is None:
