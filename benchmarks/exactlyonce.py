@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from benchmarks.contest import make_topics
 from benchmarks.drive import scratch
 from benchmarks.driver import Driver
 from benchmarks.load import EPOCH, timing_of
@@ -173,7 +174,7 @@ class Trial:
     def __init__(self, broker: KafkaBroker, home: Path, rate: float, workers: int, options: Options) -> None:
         self.broker, self._folder = broker, home / "sink"
         self._folder.mkdir()
-        _make_topics(broker.address, {IN: SPLITS, OUT: OUT_PARTITIONS})
+        make_topics(broker.address, {IN: SPLITS, OUT: OUT_PARTITIONS})
         app = APP.format(
             name=NAME,
             servers=broker.address,
@@ -311,12 +312,3 @@ def _broker(home: Path) -> KafkaBroker:
         return KafkaBroker(home / "kafka")
     except ServerError as problem:
         raise Retry(f"{problem}; tools/setup kafka brings what it needs") from problem
-
-
-def _make_topics(servers: str, partitions: Mapping[str, int]) -> None:
-    from confluent_kafka.admin import AdminClient
-    from confluent_kafka.cimpl import NewTopic
-
-    admin = AdminClient({"bootstrap.servers": servers})
-    for made in admin.create_topics([NewTopic(name, count, 1) for name, count in partitions.items()]).values():
-        made.result(60.0)
