@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -72,10 +73,8 @@ class Program:
     def close(self) -> None:
         """It and all that it has started, which are a process group."""
         self._signal(signal.SIGTERM)
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self.process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            pass
         self._signal(signal.SIGKILL)
         self.process.wait()
 
@@ -128,9 +127,7 @@ class Contest:
             self._running.close()
         self._reading.end()
 
-    def run(
-        self, sales: Sales, path: Path, numbers: npt.NDArray[np.int64], warm: int, right: pl.DataFrame
-    ) -> Measured:
+    def run(self, sales: Sales, path: Path, numbers: npt.NDArray[np.int64], warm: int, right: pl.DataFrame) -> Measured:
         writing = Writing(self._task)
         writing.write(sales.messages(path, numbers, 0, warm))
         writing.commit()

@@ -28,7 +28,7 @@ from seep.errors import Misuse, Retry
 from seep.model.duration import microseconds
 
 NAME = "kafka"
-ROWS = 4_000_000
+ROWS = 3_000_000
 WARM_SHARE, WARM_ROWS = 0.25, 300_000
 """Of the rows measured so many come before, and no fewer than it takes until windows close."""
 EPOCH, CHECKPOINT = "50ms", "1s"

@@ -13,8 +13,8 @@ from benchmarks.peers.topics import Topics, arguments
 
 HERE = Path(__file__).parent / "streams"
 HOW = (
-    "one process, {parallelism} stream threads, exactly once (v2), commit every {checkpoint_ms} ms, state in memory with "
-    "a cache and a changelog topic, rows by Jackson, no repartitioning: the topic is by key"
+    "one process, {parallelism} stream threads, exactly once (v2), commit every {checkpoint_ms} ms, state in memory "
+    "with a cache and a changelog topic, rows by Jackson, no repartitioning: the topic is by key"
 )
 
 

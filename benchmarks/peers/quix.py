@@ -30,8 +30,8 @@ KEYED = ", by key: the shuffle is done before the clock runs"
 SHUFFLED = "; words are shuffled by another topic"
 UPDATES = "; emits every update"
 FROM_TOPICS = (
-    "{parallelism} processes, exactly once, commit every {checkpoint_ms} ms, state in RocksDB with changelog topics, no "
-    "repartitioning: the topic is by key"
+    "{parallelism} processes, exactly once, commit every {checkpoint_ms} ms, state in RocksDB with changelog topics, "
+    "no repartitioning: the topic is by key"
 )
 
 

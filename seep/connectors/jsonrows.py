@@ -1,8 +1,9 @@
 """JSON objects, one a message, parsed many at a time.
 
-Arrow's parser reads them in one go and stops at the first row it cannot read. Mostly it says which: then the rows
-before it and those behind it are parsed apart. So one broken row in a thousand costs about one more look at its
-neighbours, and not a slow path for all. What a row is alone decides whether it is refused, never those beside it.
+Arrow's parser reads them in one go and stops at the first row it cannot read. So rows that look unusual (`jsonscan`)
+are parsed apart, each alone, when they are few. Should one of the others be broken all the same, or many be unusual, the
+parser is asked again for the rows before the one it names and for those behind it. What a row is alone decides
+whether it is refused, never those beside it.
 """
 
 from __future__ import annotations
@@ -10,16 +11,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
+from seep.connectors.jsonscan import Scan
 from seep.connectors.textforms import refuse_no_json
 from seep.model.fitting import holes
 from seep.model.schema import physical
 
 _TOGETHER = 512
 """Rows that are tried again together when one of many is broken: it limits what a broken one can cost."""
+_FEW = 0.02
+"""Of the rows: no more of them are parsed alone."""
 _ROW = re.compile(r" in row (\d+)$")
 
 Kept = tuple[pa.RecordBatch, list[int], list[tuple[int, str]]]
@@ -32,6 +37,7 @@ class JsonDecoder:
     def __init__(self, declared: pa.Schema) -> None:
         refuse_no_json(declared)
         self.schema = physical(declared)
+        self._scan = Scan.of(self.schema)
         read = [field.with_type(_read_as(field.type)) for field in self.schema]
         self._parse = pyarrow.json.ParseOptions(
             explicit_schema=pa.schema(read), newlines_in_values=False, unexpected_field_behavior="ignore"
@@ -39,9 +45,51 @@ class JsonDecoder:
         self._required = [field for field in declared if not field.nullable or pa.types.is_nested(field.type)]
 
     def decode(self, values: Sequence[bytes]) -> Kept:
-        whole = self._parsed(values)
+        apart = self._unusual(values)
+        if apart and len(apart) <= _FEW * len(values):
+            found = self._without(values, apart)
+            if found is not None:
+                return found
+        whole = "" if apart else self._parsed(values)
         if isinstance(whole, pa.RecordBatch):
             return self._complete([whole], list(range(len(values))), [])
+        return self._complete(*self._in_ranges(values))
+
+    def _unusual(self, values: Sequence[bytes]) -> list[int]:
+        """The numbers of rows that the parser may not like."""
+        data = b"\n".join(values)
+        if self._scan is None or data.count(b"\n") != len(values) - 1:
+            return []
+        plain = self._scan.plain(data, len(values))
+        return [] if plain.all() else np.flatnonzero(~plain).tolist()
+
+    def _without(self, values: Sequence[bytes], apart: Sequence[int]) -> Kept | None:
+        """These few rows each alone, the others together; None: one of the others is broken too."""
+        others: list[bytes] = []
+        kept: list[int] = []
+        low = 0
+        for number in (*apart, len(values)):
+            others += values[low:number]
+            kept += range(low, number)
+            low = number + 1
+        record = self._parsed(others)
+        if not isinstance(record, pa.RecordBatch):
+            return None
+        records, refused = [record], []
+        for number in apart:
+            alone = self._parsed(values[number : number + 1])
+            if isinstance(alone, pa.RecordBatch):
+                records.append(alone)
+                kept.append(number)
+            else:
+                refused.append((number, _reason(alone)))
+        if len(records) > 1:
+            order = np.argsort(kept)
+            records = [pa.concat_batches(records).take(pa.array(order))]
+            kept.sort()
+        return self._complete(records, kept, refused)
+
+    def _in_ranges(self, values: Sequence[bytes]) -> tuple[list[pa.RecordBatch], list[int], list[tuple[int, str]]]:
         records: list[pa.RecordBatch] = []
         kept: list[int] = []
         refused: list[tuple[int, str]] = []
@@ -57,7 +105,7 @@ class JsonDecoder:
                 refused.append((low, _reason(found)))
             else:
                 left += _parts(low, high, found)
-        return self._complete(records, kept, refused)
+        return records, kept, refused
 
     def _parsed(self, values: Sequence[bytes]) -> pa.RecordBatch | str:
         """All of them as columns, or what the parser says."""
