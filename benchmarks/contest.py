@@ -1,6 +1,6 @@
 """A system that reads a topic and writes another, run as processes of its own and measured from outside.
 
-It is the same for all: what they are given, when the clock runs, whose processor time counts, and who reads the results.
+It is the same for all: what they are given, when the clock runs, whose processor time counts, who reads the results.
 """
 
 from __future__ import annotations

@@ -28,12 +28,12 @@ from seep.errors import Misuse, Retry
 from seep.model.duration import microseconds
 
 NAME = "kafka"
-ROWS = 3_000_000
+ROWS = 6_000_000
 WARM_SHARE, WARM_ROWS = 0.25, 300_000
 """Of the rows measured so many come before, and no fewer than it takes until windows close."""
 EPOCH, CHECKPOINT = "50ms", "1s"
 WORKERS = 2
-SHARES = {"quix": 1 / 20}
+SHARES = {"quix": 1 / 30}
 """Of the rows, for those who would take minutes for all."""
 PARTS = ("decode", "topics")
 APP = """
@@ -46,9 +46,13 @@ def flow_of(servers: str, source: str, target: str, epoch: str, checkpoint: str)
     flow = seep.Flow(NAME, epoch=epoch, checkpoint=checkpoint)
     read = seep.KafkaSource(source, servers=servers, schema={"store": str, "at": int, "amount": int})
     rows = flow.source("rows", read, time=("at", "ms"), lateness=f"{LATENESS_MS}ms").scale(start=WORKERS)
-    sums = {"items": seep.count(), "revenue": seep.total("amount"), "largest": seep.maximum("amount")}
-    windows = rows.key_by("store").window(seep.tumbling(f"{WINDOW_MS}ms"), **sums).named("windows")
-    written = windows.scale(start=WORKERS).select("store", "window_start", *sums)
+    windows = rows.key_by("store").window(
+        seep.tumbling(f"{WINDOW_MS}ms"),
+        items=seep.count(),
+        revenue=seep.total("amount"),
+        largest=seep.maximum("amount"),
+    )
+    written = windows.named("windows").scale(start=WORKERS).drop("window_end")
     written.sink("out", seep.KafkaSink(target, servers=servers, key="store"))
     return flow
 
@@ -85,8 +89,8 @@ def run(options: Options, tell: Tell) -> Outcome:
         "window_ms": WINDOW_MS,
         "lateness_ms": LATENESS_MS,
         "partitions": PARTITIONS,
-        "epoch": options.epoch or EPOCH,
-        "checkpoint": options.checkpoint or CHECKPOINT,
+        "epoch_ms": microseconds(options.epoch or EPOCH) / 1000,
+        "checkpoint_ms": microseconds(options.checkpoint or CHECKPOINT) / 1000,
         "seed": options.seed,
     }
     return Outcome(NAME, settings, verified, found)

@@ -1,8 +1,8 @@
 """JSON objects, one a message, parsed many at a time.
 
 Arrow's parser reads them in one go and stops at the first row it cannot read. So rows that look unusual (`jsonscan`)
-are parsed apart, each alone, when they are few. Should one of the others be broken all the same, or many be unusual, the
-parser is asked again for the rows before the one it names and for those behind it. What a row is alone decides
+are parsed apart, each alone, when they are few. Should one of the others be broken all the same, or many be unusual,
+the parser is asked again for the rows before the one it names and for those behind it. What a row is alone decides
 whether it is refused, never those beside it.
 """
 
@@ -45,22 +45,20 @@ class JsonDecoder:
         self._required = [field for field in declared if not field.nullable or pa.types.is_nested(field.type)]
 
     def decode(self, values: Sequence[bytes]) -> Kept:
-        apart = self._unusual(values)
+        data = b"\n".join(values)
+        apart = self._unusual(data, len(values))
         if apart and len(apart) <= _FEW * len(values):
-            found = self._without(values, apart)
-            if found is not None:
-                return found
-        whole = "" if apart else self._parsed(values)
+            return self._without(values, apart) or self._complete(*self._in_ranges(values))
+        whole = self._parsed(values) if apart is None or apart else self._read(data, len(values))
         if isinstance(whole, pa.RecordBatch):
             return self._complete([whole], list(range(len(values))), [])
         return self._complete(*self._in_ranges(values))
 
-    def _unusual(self, values: Sequence[bytes]) -> list[int]:
-        """The numbers of rows that the parser may not like."""
-        data = b"\n".join(values)
-        if self._scan is None or data.count(b"\n") != len(values) - 1:
-            return []
-        plain = self._scan.plain(data, len(values))
+    def _unusual(self, data: bytes, rows: int) -> list[int] | None:
+        """The numbers of rows that the parser may not like; None: not known."""
+        if self._scan is None or data.count(b"\n") != rows - 1:
+            return None
+        plain = self._scan.plain(data, rows)
         return [] if plain.all() else np.flatnonzero(~plain).tolist()
 
     def _without(self, values: Sequence[bytes], apart: Sequence[int]) -> Kept | None:
@@ -72,7 +70,7 @@ class JsonDecoder:
             others += values[low:number]
             kept += range(low, number)
             low = number + 1
-        record = self._parsed(others)
+        record = self._read(b"\n".join(others), len(others))
         if not isinstance(record, pa.RecordBatch):
             return None
         records, refused = [record], []
@@ -119,6 +117,10 @@ class JsonDecoder:
                     return f"not a JSON object in row {number}"
             # Line ends inside of an object mean nothing to JSON; to the parser each is the end of a row.
             data = b"\n".join(b" ".join(value.split(b"\n")) for value in values)
+        return self._read(data, len(values))
+
+    def _read(self, data: bytes, rows: int) -> pa.RecordBatch | str:
+        """So many rows, each a line that begins with an object."""
         options = pyarrow.json.ReadOptions(use_threads=False, block_size=len(data) + 1)
         try:
             table = pyarrow.json.read_json(pa.BufferReader(data), read_options=options, parse_options=self._parse)
@@ -126,12 +128,13 @@ class JsonDecoder:
             table = table.cast(self.schema)
         except pa.ArrowException as problem:
             return str(problem)
-        if table.num_rows != len(values):
+        if table.num_rows != rows:
             return "not one JSON object"
         return table.combine_chunks().to_batches()[0]
 
     def _complete(self, records: list[pa.RecordBatch], kept: list[int], refused: list[tuple[int, str]]) -> Kept:
-        record = pa.concat_batches(records) if records else pa.RecordBatch.from_pylist([], schema=self.schema)
+        empty = pa.RecordBatch.from_pylist([], schema=self.schema)
+        record = records[0] if len(records) == 1 else pa.concat_batches([empty, *records])
         for field in self._required:
             there = _whole(record.column(field.name), field)
             if there.true_count != len(there):
