@@ -14,6 +14,7 @@ from seep.errors import Misuse
 MODULES = {
     "elasticity": "benchmarks.elasticity",
     "exactly-once": "benchmarks.exactlyonce",
+    "kafka": "benchmarks.kafka",
     "large-state": "benchmarks.state",
     "latency": "benchmarks.latency",
     "overhead": "benchmarks.overhead",
@@ -40,12 +41,14 @@ THROUGHPUT = (
 """Workloads (`benchmarks.workloads`) as fast as they go; these have peers."""
 CHANGED = {"elasticity": frozenset({"flink"})}
 """Benchmarks with peers that are changed while they run, and which."""
+PEERED = (*THROUGHPUT, *CHANGED, "kafka")
 NAMES = (*THROUGHPUT, *MODULES)
 COMMON = frozenset({"seed"})
 OF_THROUGHPUT = frozenset({"checkpoint", "epoch", "keys", "rate", "rows", "seconds", "workers"})
 HEEDED = {
     "elasticity": frozenset({"policy", "rate", "seconds"}),
     "exactly-once": frozenset({"checkpoint", "epoch", "kills", "rate", "workers"}),
+    "kafka": frozenset({"checkpoint", "epoch", "rows", "workers"}),
     "large-state": frozenset({"keys", "state"}),
     "latency": frozenset({"checkpoint", "epoch", "keys", "rate", "seconds", "workers"}),
     "overhead": frozenset({"kills", "seconds"}),
@@ -80,8 +83,8 @@ def check(name: str, options: Options, swept: Iterable[str] = ()) -> None:
         workload_named(name)
     elif name not in NAMES:
         raise Misuse(f"no benchmark {name!r}; there are: {', '.join(NAMES)}; or module:Class, a workload of your own")
-    if options.peers and name not in (*THROUGHPUT, *CHANGED):
-        raise Misuse(f"{name} has no peers; there are some for: {', '.join((*THROUGHPUT, *CHANGED))}")
+    if options.peers and name not in PEERED:
+        raise Misuse(f"{name} has no peers; there are some for: {', '.join(PEERED)}")
     if name in CHANGED and set(options.peers) - CHANGED[name]:
         raise Misuse(f"{name} has as peers: {', '.join(sorted(CHANGED[name]))}")
     heeded = HEEDED.get(name, OF_THROUGHPUT) | COMMON

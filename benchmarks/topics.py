@@ -10,7 +10,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from seep.errors import Retry
 SOURCE, WINDOWS, SINK = "rows", "windows", "out"
 IN, OUT = "in", "out"
 SPLITS, OUT_PARTITIONS = 3, 2
+TOPICS = {IN: SPLITS, OUT: OUT_PARTITIONS}
 KEYS = 24
 PARTS, MOST_PARTS = 2, 3
 """Of the windows: the policy may choose."""
@@ -142,10 +143,11 @@ def consumer_of(servers: str, topic: str, partitions: Iterable[int]) -> Any:
     return consumer
 
 
-def make_topics(servers: str) -> None:
+def make_topics(servers: str, partitions: Mapping[str, int] = TOPICS) -> None:
+    """By name, with so many partitions."""
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewTopic
 
     admin = AdminClient({"bootstrap.servers": servers})
-    for made in admin.create_topics([NewTopic(IN, SPLITS, 1), NewTopic(OUT, OUT_PARTITIONS, 1)]).values():
+    for made in admin.create_topics([NewTopic(name, count, 1) for name, count in partitions.items()]).values():
         made.result(60.0)

@@ -27,7 +27,7 @@ from benchmarks.workload import LAP_US, Workload
 from benchmarks.workloads import WORKLOADS
 from seep.errors import Misuse
 
-PEERS = ("flink", "timely", "timely-fixed", "spark", "bytewax", "pathway", "quix", "polars", "duckdb")
+PEERS = ("flink", "timely", "timely-fixed", "spark", "bytewax", "pathway", "quix", "kafka-streams", "polars", "duckdb")
 PATIENCE_SECONDS = 1800.0
 
 

@@ -10,8 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.contest import Program, Task
 from benchmarks.peers import Spec, Unable
 from benchmarks.peers.buffers import environment, run
+from benchmarks.peers.topics import Topics, arguments
 from benchmarks.servers.kafka import KafkaBroker, ServerError
 
 PACKAGES = ("quixstreams==3.28.1", "pyarrow", "numpy")
@@ -27,6 +29,10 @@ HOW = (
 KEYED = ", by key: the shuffle is done before the clock runs"
 SHUFFLED = "; words are shuffled by another topic"
 UPDATES = "; emits every update"
+FROM_TOPICS = (
+    "{parallelism} processes, exactly once, commit every {checkpoint_ms} ms, state in RocksDB with changelog topics, "
+    "no repartitioning: the topic is by key"
+)
 
 
 def main(spec: Spec) -> dict[str, Any]:
@@ -42,6 +48,14 @@ def main(spec: Spec) -> dict[str, Any]:
             return run(_ending(spec), command, PACKAGES[0].partition("==")[2], how)
     except ServerError as error:
         raise Unable(str(error)) from None
+
+
+def topics(task: Task) -> Topics:
+    """From a topic to a topic."""
+    program = Path(__file__).parent / "quix" / "topics.py"
+    command = [environment("quix", PACKAGES), str(program), *arguments(task)]
+    version = PACKAGES[0].partition("==")[2]
+    return Topics(lambda: Program(command, task.home), version, FROM_TOPICS.format(**task._asdict()))
 
 
 def _ending(spec: Spec) -> Spec:

@@ -1,8 +1,9 @@
 """JSON objects, one a message, parsed many at a time.
 
-Arrow's parser reads them in one go and stops at the first row it cannot read. Mostly it says which: then the rows
-before it and those behind it are parsed apart. So one broken row in a thousand costs about one more look at its
-neighbours, and not a slow path for all. What a row is alone decides whether it is refused, never those beside it.
+Arrow's parser reads them in one go and stops at the first row it cannot read. So rows that look unusual (`jsonscan`)
+are parsed apart, each alone, when they are few. Should one of the others be broken all the same, or many be unusual,
+the parser is asked again for the rows before the one it names and for those behind it. What a row is alone decides
+whether it is refused, never those beside it.
 """
 
 from __future__ import annotations
@@ -10,16 +11,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
+from seep.connectors.jsonscan import Scan
 from seep.connectors.textforms import refuse_no_json
 from seep.model.fitting import holes
 from seep.model.schema import physical
 
 _TOGETHER = 512
 """Rows that are tried again together when one of many is broken: it limits what a broken one can cost."""
+_FEW = 0.02
+"""Of the rows: no more of them are parsed alone."""
 _ROW = re.compile(r" in row (\d+)$")
 
 Kept = tuple[pa.RecordBatch, list[int], list[tuple[int, str]]]
@@ -32,6 +37,7 @@ class JsonDecoder:
     def __init__(self, declared: pa.Schema) -> None:
         refuse_no_json(declared)
         self.schema = physical(declared)
+        self._scan = Scan.of(self.schema)
         read = [field.with_type(_read_as(field.type)) for field in self.schema]
         self._parse = pyarrow.json.ParseOptions(
             explicit_schema=pa.schema(read), newlines_in_values=False, unexpected_field_behavior="ignore"
@@ -39,9 +45,49 @@ class JsonDecoder:
         self._required = [field for field in declared if not field.nullable or pa.types.is_nested(field.type)]
 
     def decode(self, values: Sequence[bytes]) -> Kept:
-        whole = self._parsed(values)
+        data = b"\n".join(values)
+        apart = self._unusual(data, len(values))
+        if apart and len(apart) <= _FEW * len(values):
+            return self._without(values, apart) or self._complete(*self._in_ranges(values))
+        whole = self._parsed(values) if apart is None or apart else self._read(data, len(values))
         if isinstance(whole, pa.RecordBatch):
             return self._complete([whole], list(range(len(values))), [])
+        return self._complete(*self._in_ranges(values))
+
+    def _unusual(self, data: bytes, rows: int) -> list[int] | None:
+        """The numbers of rows that the parser may not like; None: not known."""
+        if self._scan is None or data.count(b"\n") != rows - 1:
+            return None
+        plain = self._scan.plain(data, rows)
+        return [] if plain.all() else np.flatnonzero(~plain).tolist()
+
+    def _without(self, values: Sequence[bytes], apart: Sequence[int]) -> Kept | None:
+        """These few rows each alone, the others together; None: one of the others is broken too."""
+        others: list[bytes] = []
+        kept: list[int] = []
+        low = 0
+        for number in (*apart, len(values)):
+            others += values[low:number]
+            kept += range(low, number)
+            low = number + 1
+        record = self._read(b"\n".join(others), len(others))
+        if not isinstance(record, pa.RecordBatch):
+            return None
+        records, refused = [record], []
+        for number in apart:
+            alone = self._parsed(values[number : number + 1])
+            if isinstance(alone, pa.RecordBatch):
+                records.append(alone)
+                kept.append(number)
+            else:
+                refused.append((number, _reason(alone)))
+        if len(records) > 1:
+            order = np.argsort(kept)
+            records = [pa.concat_batches(records).take(pa.array(order))]
+            kept.sort()
+        return self._complete(records, kept, refused)
+
+    def _in_ranges(self, values: Sequence[bytes]) -> tuple[list[pa.RecordBatch], list[int], list[tuple[int, str]]]:
         records: list[pa.RecordBatch] = []
         kept: list[int] = []
         refused: list[tuple[int, str]] = []
@@ -57,7 +103,7 @@ class JsonDecoder:
                 refused.append((low, _reason(found)))
             else:
                 left += _parts(low, high, found)
-        return self._complete(records, kept, refused)
+        return records, kept, refused
 
     def _parsed(self, values: Sequence[bytes]) -> pa.RecordBatch | str:
         """All of them as columns, or what the parser says."""
@@ -71,6 +117,10 @@ class JsonDecoder:
                     return f"not a JSON object in row {number}"
             # Line ends inside of an object mean nothing to JSON; to the parser each is the end of a row.
             data = b"\n".join(b" ".join(value.split(b"\n")) for value in values)
+        return self._read(data, len(values))
+
+    def _read(self, data: bytes, rows: int) -> pa.RecordBatch | str:
+        """So many rows, each a line that begins with an object."""
         options = pyarrow.json.ReadOptions(use_threads=False, block_size=len(data) + 1)
         try:
             table = pyarrow.json.read_json(pa.BufferReader(data), read_options=options, parse_options=self._parse)
@@ -78,12 +128,13 @@ class JsonDecoder:
             table = table.cast(self.schema)
         except pa.ArrowException as problem:
             return str(problem)
-        if table.num_rows != len(values):
+        if table.num_rows != rows:
             return "not one JSON object"
         return table.combine_chunks().to_batches()[0]
 
     def _complete(self, records: list[pa.RecordBatch], kept: list[int], refused: list[tuple[int, str]]) -> Kept:
-        record = pa.concat_batches(records) if records else pa.RecordBatch.from_pylist([], schema=self.schema)
+        empty = pa.RecordBatch.from_pylist([], schema=self.schema)
+        record = records[0] if len(records) == 1 else pa.concat_batches([empty, *records])
         for field in self._required:
             there = _whole(record.column(field.name), field)
             if there.true_count != len(there):

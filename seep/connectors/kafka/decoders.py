@@ -93,6 +93,8 @@ class ManyDecoder:
     def decode(self, values: list[bytes | None]) -> Decoded:
         numbers, good, refused = _apart(values)
         record, kept, bad = self._rows.decode(good)
+        if not refused:
+            return Decoded(record, kept, sorted(bad))
         refused += [(numbers[number], why) for number, why in bad]
         return Decoded(record, [numbers[number] for number in kept], sorted(refused))
 
