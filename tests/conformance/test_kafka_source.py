@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import seep
 from benchmarks.servers.kafka import KafkaBroker, fetched, free_ports
 from seep.connectors.contract import Rows
-from seep.connectors.kafka import client, discovery, reader
+from seep.connectors.kafka import client, discovery
 from tests.kafka import PATIENCE_SECONDS, make_topic, more_partitions, write, write_in_transactions
 
 pytestmark = pytest.mark.server
@@ -266,26 +266,6 @@ def test_looking_for_new_partitions_survives_a_broker_that_is_away(monkeypatch: 
             assert time.monotonic() < deadline
             time.sleep(0.02)
         time.sleep(0.06)
-
-
-def test_a_topic_that_is_deleted_stops_the_flow_in_one_line(
-    kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also one that was found later."""
-    monkeypatch.setattr(reader, "GONE_SECONDS", 0.5)
-    make_topic(kafka.address, "gone-a")
-    source = source_of(kafka, "^gone-.*", load=None, config=QUICKLY).prepared()
-    make_topic(kafka.address, "gone-b")
-    ((later, begins),) = found_later(source, 1).items()
-    for name in ("gone-a", "gone-b"):
-        write(kafka.address, name, rows([1]))
-    positions = {split: read(source, split, at).position for split, at in ((0, None), (later, begins))}
-    admin = AdminClient({"bootstrap.servers": kafka.address})
-    for done in admin.delete_topics(["gone-a", "gone-b"]).values():
-        done.result(PATIENCE_SECONDS)
-    for split, name in ((0, "gone-a"), (later, "gone-b")):
-        why = f"'{name}', partition 0: it is not there any more, and what was not read of it is lost"
-        one_line(lambda split=split: read(source, split, positions[split]), seep.DataLoss, why)  # type: ignore[misc]
 
 
 def test_a_savepoint_names_topics_and_not_numbers(kafka: KafkaBroker) -> None:

@@ -113,8 +113,6 @@ class Trouble(trouble.Trouble):
         super().__init__(who)
         self.heard = 0
         """How often."""
-        self.codes: set[int] = set()
-        """Of all, until somebody has looked at them."""
         self.refused = ""
         """Not to be helped by trying again: the broker does not accept who we say we are."""
 
@@ -122,7 +120,6 @@ class Trouble(trouble.Trouble):
         kinds = library(self._who).KafkaError
         super().hears(words(problem))
         self.heard += 1
-        self.codes.add(problem.code())
         if problem.code() in (kinds._AUTHENTICATION, kinds.SASL_AUTHENTICATION_FAILED):
             self.refused = self.latest
 

@@ -60,12 +60,9 @@ class PartitionReader:
         self.topic, self.partition = topic, partition
         self._trouble = Trouble(self.who)
         self._client = make(who, self._kafka.Consumer, consumer_settings(servers, config, self._trouble))
-        kinds = self._kafka.KafkaError
-        self._unknown = {kinds.UNKNOWN_TOPIC_OR_PART, kinds._UNKNOWN_TOPIC, kinds._UNKNOWN_PARTITION}
         self._next: int | None = None
         """Where the client goes on; None: nowhere yet."""
         self._unknown_since: float | None = None
-        """When the client said so: it does not say it again, nor that it is there again."""
         self._skips = skips
         self.gap: Gap | None = None
         """The latest."""
@@ -125,25 +122,7 @@ class PartitionReader:
         if found:
             self._next = found[-1].offset() + 1
             self._unknown_since = None
-        elif self._trouble.codes & self._unknown or self._unknown_since is not None:
-            self._look_whether_it_is_there()
         return found
-
-    def _look_whether_it_is_there(self) -> None:
-        now = time.monotonic()
-        self._trouble.codes.clear()
-        self._unknown_since = now if self._unknown_since is None else self._unknown_since
-        if now - self._unknown_since <= GONE_SECONDS:
-            return
-        self._unknown_since = None
-        try:
-            found = self._client.list_topics(self.topic, ASK_SECONDS).topics[self.topic]
-        except self._kafka.KafkaException:
-            self._unknown_since = now  # nobody answers: not now
-            return
-        is_unknown = found.error is not None and found.error.code() in self._unknown
-        if is_unknown or (found.error is None and self.partition not in found.partitions):
-            raise DataLoss(f"{self.who}: it is not there any more, and what was not read of it is lost")
 
     def _judge(self, message: Any) -> None:
         """What the client could not do. It tries again by itself; some things do not get better by that."""
@@ -154,6 +133,11 @@ class PartitionReader:
             self._overtaken()
         elif code in (kinds.TOPIC_AUTHORIZATION_FAILED, kinds.GROUP_AUTHORIZATION_FAILED):
             raise Misuse(f"{self.who}: {message.error().str()}")
+        elif code in (kinds.UNKNOWN_TOPIC_OR_PART, kinds._UNKNOWN_TOPIC, kinds._UNKNOWN_PARTITION):
+            now = time.monotonic()
+            self._unknown_since = self._unknown_since or now
+            if now - self._unknown_since > GONE_SECONDS:
+                raise DataLoss(f"{self.who}: it is not there any more, and what was not read of it is lost")
         else:
             self._trouble.hears(message.error())
 
