@@ -115,7 +115,11 @@ class Savepoint:
 
 def at_hand(checkpoints: Iterable[Checkpoint]) -> list[Callable[[], Checkpoint]]:
     """Checkpoints that are read already, as `Savepoint.write` wants them."""
-    return [lambda one=one: one for one in checkpoints]  # type: ignore[misc]
+
+    def given(one: Checkpoint) -> Callable[[], Checkpoint]:
+        return lambda: one
+
+    return [given(one) for one in checkpoints]
 
 
 def _copied(store: DirectoryStore, name: str, checkpoint: Checkpoint) -> PartitionId:
