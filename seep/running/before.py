@@ -45,7 +45,7 @@ def has_journal(path: Path, store: str | None, checkpoints: str | None) -> bool:
     found = reply is not None and reply.value is not None
     if not found and directory.has_begun:
         # Not "nothing to resume": who then started it anew would lose what can still be brought back.
-        where = path / "store" if kept is None else kept["url"]
+        where = str(path / "store") if kept is None else kept["url"]
         raise DataLoss(
             f"the store {where} has lost what was written to it by the job in {path}: bring its data back and resume,"
             " or restore from a savepoint"
