@@ -177,7 +177,7 @@ class Trial:
                 self.redis.start()
             case faults.EMPTIED:
                 self._empty_store()
-        over = time.monotonic() if kind in faults.SERVERS else at
+        over = at if kind in faults.REPLACED else time.monotonic()
         return Fault(kind, at, over, self.writing.window())
 
     def _running(self, operator: str = "") -> list[str]:

@@ -84,7 +84,6 @@ class TableAggregate(Accounted):
             self._groups.memory.fold(found.slots[added], plus)
             self._take_back(found.slots[~added], minus)
         else:
-            self._members.exchange(plus, found.slots[added], minus)
             held = len(self._members.index)
             self._members.exchange(plus, found.slots[added], minus)
             # A row that was refused is not there to be taken back.

@@ -138,7 +138,8 @@ class JobDirectory:
 
     def codes(self) -> Codes:
         reply = self.store().perform(ReadJournal(0))
-        return {} if reply is None or reply.value is None else reply.value.codes
+        # What a store that cannot be read has to say, whoever needs more of it will say.
+        return {} if reply is None or reply.error or reply.value is None else reply.value.codes
 
     def app(self, codes: Codes) -> dict[str, Any]:
         """Which app runs, with these upgrades."""

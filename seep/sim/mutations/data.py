@@ -269,8 +269,8 @@ TAKING = (
         "judged-by-own-watermark",
         "rows of e are judged by the watermark of e-1",
         OPERATOR,
-        "max(before.now_ms, now_ms), before.watermark, max(before.watermark, watermark))",
-        "max(before.now_ms, now_ms), watermark, max(before.watermark, watermark))",
+        "Moment(epoch, at_ms, before, max(before, watermark),",
+        "Moment(epoch, at_ms, watermark, max(before, watermark),",
     ),
     Mutant(
         "now-of-last-input",
