@@ -117,7 +117,9 @@ def expected(
 ) -> dict[str, dict[int, Any]]:
     """For each sink: epoch -> record. `upgrades`: by code, what operators were upgraded to."""
     cuts = {n.name: source_cuts(graph, store, n.name) for n in graph.nodes.values() if n.kind == "source"}
-    epochs = sorted({epoch for cut in cuts.values() for epoch in cut if begun.epoch < epoch <= upto})
+    # The end may be said by one that has no split, in an epoch that nobody cuts any.
+    logged = {epoch for cut in cuts.values() for epoch in cut} | {_over(store, name) for name in cuts}
+    epochs = sorted(epoch for epoch in logged - {FOREVER} if begun.epoch < epoch <= upto)
     machines = {name: node.make() for name, node in graph.nodes.items()}
     known = store.journals[-1].codes if store.journals else {}
     codes = {name: [code for code in of if code.first > begun.epoch] for name, of in known.items()}
@@ -248,10 +250,15 @@ class _Clock:
 
 
 def _over(store: Logs, source: str) -> int:
-    """The epoch by which every partition that was there in the end has said that nothing follows."""
-    live = [entry.partition for entry in store.journals[-1].of(source) if entry.last == FOREVER]
-    ends = [[epoch for epoch, record in store.history.get(one, ()) if record["ended"]] for one in live]
-    return max(found[0] for found in ends) if all(ends) else FOREVER
+    """The first epoch by which every partition that is alive in it has said that nothing follows."""
+    lives = {e.partition: e for journal in store.journals for e in journal.of(source) if e.role != SHADOW}
+    ends = {
+        p: min((epoch for epoch, record in store.history.get(p, ()) if record["ended"]), default=FOREVER) for p in lives
+    }
+    for epoch in sorted(set(ends.values()) - {FOREVER}):
+        if all(ends[p] <= epoch for p, e in lives.items() if e.first <= epoch <= e.last):
+            return epoch
+    return FOREVER
 
 
 def committed(store: SimStore, sink: str) -> dict[int, Any]:
