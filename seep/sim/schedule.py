@@ -33,7 +33,7 @@ REST_EVERY = 4
 """Every so many seeds the schedule runs on after its end, to see it come to rest."""
 COLUMNS_EVERY = 20
 """Every so many seeds everything goes through Arrow columns, the wire form and the checkpoint codec."""
-POISON_EVERY = 6
+POISON_EVERY = 7
 """Every so many seeds (and not the others) some rows kill whoever runs them."""
 GROWS_EVERY = 3
 """Every so many seeds the sources get splits while they run."""
