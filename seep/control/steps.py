@@ -143,4 +143,6 @@ def _heard_of(journal: Journal, replace: Replace, known: Known) -> int:
         return FOREVER
     sealed = [e.last for e in journal.of(replace.operator) if e.role == SEALED]
     before = [code.first for code in journal.codes.get(replace.operator, ())]  # each has an epoch at least
-    return max([1, *before, *sealed, *heard])
+    # A row that is left out was one of the old code's, or came to it.
+    condemned = [p.epoch for p in journal.poisons if p.operator in behind | {replace.operator}]
+    return max([1, *before, *sealed, *heard, *condemned])

@@ -31,6 +31,8 @@ class Note(NamedTuple):
     """So many processes were at this row when they were last heard of, this one included if it runs it."""
     running: bool = True
     """Else it is handed on: this process has not come to the row yet, and what it dies of is something else."""
+    upgrades: int = 0
+    """So many there had been of the flow: after another one, another row may be where this one was."""
 
 
 class Notes(Protocol):
@@ -61,6 +63,10 @@ class Wary:
             return CAREFREE
         return Care(skips, partial(self._note, epoch) if first and self._looks(done) else None)
 
+    @property
+    def _upgrades(self) -> int:
+        return sum(map(len, self._desk.journal.codes.values()))
+
     def _looks(self, done: int) -> bool:
         """What was heard of the dead lags behind what they did, so each further death makes the search longer."""
         if self._notes is None:
@@ -76,7 +82,7 @@ class Wary:
         if notes is None or entry.heir_of is None:
             return None
         note = notes.read(entry.partition, entry.heir_of)
-        if note is None:
+        if note is None or note.upgrades != self._upgrades:
             return None
         times = note.times - int(note.running and not entry.died)
         note = note._replace(times=times, running=False) if times else None
@@ -92,11 +98,12 @@ class Wary:
             self._before, self._at_before = None, False  # it has done no harm this time
         before, note = self._before, self._before
         if spot is not None:
-            self._at_before = before is not None and (before.epoch, before.spot) == (epoch, spot)
+            found = (epoch, spot, self._upgrades)
+            self._at_before = before is not None and (before.epoch, before.spot, before.upgrades) == found
             times = before.times if before is not None and self._at_before else 0
             if times >= CONDEMNED_AFTER:
                 return True
-            note = Note(epoch, spot, times + 1)
+            note = Note(epoch, spot, times + 1, upgrades=self._upgrades)
         self._notes.write(self._entry.partition, self._entry.generation, note)
         return False
 

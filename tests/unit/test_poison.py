@@ -28,7 +28,7 @@ from seep.model.ids import Generation, PartitionId
 from seep.model.settings import Settings
 from seep.partition.desk import Desk
 from seep.partition.wary import CONDEMNED_AFTER, Note, Wary
-from seep.protocol.journal import Entry, Journal, Poison
+from seep.protocol.journal import Code, Entry, Journal, Poison
 from seep.protocol.messages import Status
 from seep.sim.stage import chain
 from seep.sim.world import SimNotes
@@ -181,6 +181,20 @@ def test_the_same_row_twice_condemns_it() -> None:
             care.begin(spot, "f", False)
             heir_of = generation
             assert notes.kept[A, generation] == Note(5, spot, number)
+
+
+def test_a_note_from_before_an_upgrade_accuses_nobody() -> None:
+    """What an operator before this one sends is another row by then, at the same place."""
+    notes, spot, heir_of = SimNotes(), Spot("", 3, 1), None
+    for number, upgrades in zip((1, 2, 3, 4), (0, 0, 1, 1), strict=True):
+        generation, desk = Generation(1, number), Desk("w1", Settings())
+        desk.notes = notes
+        codes = {"before": tuple(Code(at, "new") for at in range(upgrades))}
+        desk.journal = with_fields(desk.journal, codes=codes)
+        one = Wary(desk, entry(generation=generation, deaths=3, reached=4, heir_of=heir_of, died=True))
+        one.care(5, 4).begin(spot, "f", False)
+        heir_of = generation
+    assert notes.kept[A, Generation(1, 4)] == Note(5, spot, 2, upgrades=1)
 
 
 def test_another_row_in_between_begins_anew() -> None:

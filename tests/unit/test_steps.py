@@ -8,8 +8,9 @@ import pytest
 
 from seep.control import planner
 from seep.control.steps import LAG_EPOCHS, PATIENCE_EPOCHS, Known, next_step
+from seep.model.care import Spot
 from seep.model.ids import EVERYTHING, PartitionId
-from seep.protocol.journal import Code, Journal
+from seep.protocol.journal import Code, Journal, Poison
 from seep.protocol.messages import Status
 from seep.sim.stage import chain
 
@@ -56,6 +57,10 @@ def test_the_last_epoch_of_the_old_code_is_later_than_all_that_was_heard_of_it()
 
     assert step(-1, {"b": 9, "out": 9})[1] == "", "it has not stopped yet"
     assert step(9, {"b": 9})[1] == "", "who is furthest behind has not said anything"
+    left_out = with_fields(
+        journal, poisons=(Poison("b", 50, Spot("", 3, 1), "f"), Poison("rows", 70, Spot("", 3, 1), "f"))
+    )
+    assert step(9, {"b": 12, "out": 40}, left_out)[0].replaces[0].at == 50, "a row of the old code's was left out there"
     named, why = step(9, {"b": 12, "out": 40})
     assert (named.replaces[0].at, why) == (40, "the old code ends with epoch 40")
     assert step(39, {"b": 90, "out": 90}, named) == (named, ""), "by now it is decided"

@@ -33,8 +33,8 @@ POISON = (
         "neighbour-condemned",
         "the note must be on the very row",
         WARY,
-        "        self._at_before = before is not None and (before.epoch, before.spot) == (epoch, spot)",
-        "        self._at_before = before is not None and before.epoch == epoch",
+        "(before.epoch, before.spot, before.upgrades) == found",
+        "before.epoch == epoch",
         scenario="row-that-kills-is-left-out",
     ),
     Mutant(
