@@ -94,7 +94,8 @@ class Deaths:
     def found(self, entry: Entry) -> None:
         """A row was found that it died on: it may die again on others that are near. Those that were in the same
         process, and got no further because of it, begin anew."""
-        self._known = {entry.partition: _Known(self._of(entry).reached, SUSPECT_AFTER, SUSPECT_AFTER)}
+        self._known = {partition: _Known(known.reached, 0, 0) for partition, known in self._known.items()}
+        self._known[entry.partition] = _Known(self._of(entry).reached, SUSPECT_AFTER, SUSPECT_AFTER)
 
     def _of(self, entry: Entry) -> _Known:
         """One that a controller before this one has suspected is not a stranger."""

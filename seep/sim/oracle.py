@@ -117,9 +117,9 @@ def expected(
 ) -> dict[str, dict[int, Any]]:
     """For each sink: epoch -> record. `upgrades`: by code, what operators were upgraded to."""
     cuts = {n.name: source_cuts(graph, store, n.name) for n in graph.nodes.values() if n.kind == "source"}
-    # The end may be said by one that has no split, in an epoch that nobody cuts any.
-    logged = {epoch for cut in cuts.values() for epoch in cut} | {_over(store, name) for name in cuts}
-    epochs = sorted(epoch for epoch in logged - {FOREVER} if begun.epoch < epoch <= upto)
+    walls, afters = _walls(store), {name: _afters(store, name) for name in cuts}
+    # Not only those with rows: time passes in the others, too, and the end may be said by one that has no split.
+    epochs = sorted({epoch for name in cuts for epoch in walls.get(name, ()) if begun.epoch < epoch <= upto})
     machines = {name: node.make() for name, node in graph.nodes.items()}
     known = store.journals[-1].codes if store.journals else {}
     codes = {name: [code for code in of if code.first > begun.epoch] for name, of in known.items()}
@@ -127,7 +127,6 @@ def expected(
         machines[name].load(state)
     before: dict[str, Moment] = dict(begun.moments)
     clocks = {name: _Clock(store, name, machines[name]) for name in cuts}
-    walls, afters = _walls(store), {name: _afters(store, name) for name in cuts}
     journal = store.journals[-1] if store.journals else Journal()
     now = {name: _latest(walls.get(name, {}), begun.epoch) for name in cuts}
     result: dict[str, dict[int, Any]] = {n.name: {} for n in graph.nodes.values() if n.kind == "sink"}

@@ -278,6 +278,17 @@ def test_a_controller_that_comes_later_knows_what_was_suspected() -> None:
     assert (deaths.suspected(known).deaths, deaths.reached(known)) == (5, 9)
 
 
+def test_who_died_of_a_neighbours_row_begins_anew_once_it_is_found() -> None:
+    """Also by what the journal says of it: ten such rows are no reason to give a sink up that stands still."""
+    deaths, guilty = Deaths(), entry()
+    beside = with_fields(entry(deaths=4, reached=9), partition=PartitionId("out", 0))
+    for one in (guilty, beside):
+        died(deaths, one, CERTAIN_AFTER)
+    deaths.found(guilty)
+    assert deaths.suspected(beside).deaths == 0
+    assert deaths.suspected(guilty).deaths == SUSPECT_AFTER
+
+
 POISON = Poison("a", 12, Spot("", 3, 1), "f")
 
 
