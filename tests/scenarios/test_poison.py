@@ -59,7 +59,7 @@ GOOD = [n for n in range(ROWS) if n != BAD]
 
 
 @pytest.mark.timeout(90)
-@pytest.mark.parametrize("way", list(WAYS))
+@pytest.mark.parametrize("way", ["exit", "fault", pytest.param("memory", marks=pytest.mark.slow)])
 def test_a_row_that_kills_its_source_is_found(begin: Start, way: str) -> None:
     def double(row: Any) -> dict[str, int]:
         if row.n == BAD:
@@ -137,7 +137,7 @@ VERBS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.timeout(90)
-@pytest.mark.parametrize("verb", list(VERBS))
+@pytest.mark.parametrize("verb", [v if v == "apply" else pytest.param(v, marks=pytest.mark.slow) for v in VERBS])
 def test_a_row_that_kills_an_operator_is_found(begin: Start, verb: str) -> None:
     flow, source = numbers(f"verb-{verb}")
     result_of = VERBS[verb](source).named("deadly")

@@ -110,7 +110,9 @@ def upgrade_beside(job: Job, flow: seep.Flow, meanwhile: Callable[[], None]) -> 
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize(("moment", "victim"), [(stopping, "sums"), (named, "sums"), (stopping, "rows")])
+@pytest.mark.parametrize(
+    ("moment", "victim"), [(stopping, "sums"), (named, "sums"), pytest.param(stopping, "rows", marks=pytest.mark.slow)]
+)
 def test_a_worker_is_killed_in_an_upgrade(
     begin: Start, tmp_path: Path, moment: Callable[[Job], bool], victim: str
 ) -> None:
