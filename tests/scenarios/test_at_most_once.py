@@ -184,11 +184,11 @@ def kill_at(job: Job, moment: str, folder: Path) -> None:
     advance(job, 40, "out", 60.0)
 
 
-@pytest.mark.server
 QUICK = ("kafka", "files")
 """The others are the same machine with another outside."""
 
 
+@pytest.mark.server
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in SINKS])
 def test_a_kill_loses_what_it_interrupts_and_doubles_nothing(
