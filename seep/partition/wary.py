@@ -44,6 +44,9 @@ class Notes(Protocol):
     def read(self, partition: PartitionId, generation: Generation) -> Note | None:
         """What this generation noted last; None: no row, or nothing that can be read."""
 
+    def wait(self) -> None:
+        """For much longer than a row takes."""
+
 
 class Wary:
     def __init__(self, desk: Desk, entry: Entry) -> None:
@@ -103,6 +106,10 @@ class Wary:
             times = before.times if before is not None and self._at_before else 0
             if times >= CONDEMNED_AFTER:
                 return True
+            if times:
+                # Whoever is killed from outside, again and again, is killed now rather than in the moment of the row.
+                self._notes.write(self._entry.partition, self._entry.generation, before)
+                self._notes.wait()
             note = Note(epoch, spot, times + 1, upgrades=self._upgrades)
         self._notes.write(self._entry.partition, self._entry.generation, note)
         return False

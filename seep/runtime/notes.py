@@ -18,6 +18,8 @@ from seep.state import plain
 WAIT_MS = 60_000.0
 """For a store that is away. To run a row without a note would leave the blame with the one before it."""
 PAUSE_SECONDS = 0.1
+ROW_SECONDS = 1.0
+"""Before a suspected row is run once more: most rows take thousandths of it."""
 
 
 class StoreNotes:
@@ -37,6 +39,9 @@ class StoreNotes:
                 if now_ms() > until_ms:
                     raise Retry(f"the store takes no notes: {problem}") from problem
                 time.sleep(PAUSE_SECONDS)
+
+    def wait(self) -> None:
+        time.sleep(ROW_SECONDS)
 
     def read(self, partition: PartitionId, generation: Generation) -> Note | None:
         try:

@@ -43,12 +43,16 @@ class SimNotes:
 
     def __init__(self) -> None:
         self.kept: dict[tuple[PartitionId, Generation], Note | None] = {}
+        self.waited = 0
 
     def write(self, partition: PartitionId, generation: Generation, note: Note | None) -> None:
         self.kept[partition, generation] = note
 
     def read(self, partition: PartitionId, generation: Generation) -> Note | None:
         return self.kept.get((partition, generation))
+
+    def wait(self) -> None:
+        self.waited += 1  # a row takes no time here
 
 
 class SimNode:

@@ -197,6 +197,21 @@ def test_a_note_from_before_an_upgrade_accuses_nobody() -> None:
     assert notes.kept[A, Generation(1, 4)] == Note(5, spot, 2, upgrades=1)
 
 
+def test_a_suspected_row_is_waited_before() -> None:
+    """Who is killed from outside is killed then, and what he dies of is nobody's row."""
+    notes, spot = SimNotes(), Spot("", 3, 1)
+    wary(notes, generation=Generation(1, 1), deaths=3, reached=4).care(5, 4).begin(spot, "f", False)
+    assert notes.waited == 0
+    noted: list[Note | None] = []
+    heir = Generation(1, 2)
+    notes.wait = lambda: noted.append(notes.kept[A, heir])  # type: ignore[method-assign]
+    care = wary(notes, generation=heir, deaths=3, reached=4, heir_of=Generation(1, 1), died=True).care(5, 4)
+    care.begin(Spot("", 3, 0), "f", False)
+    care.begin(spot, "f", False)
+    assert noted == [Note(5, spot, 1, running=False)]
+    assert notes.kept[A, heir] == Note(5, spot, 2)
+
+
 def test_another_row_in_between_begins_anew() -> None:
     notes, generations = SimNotes(), [Generation(1, n) for n in range(1, 5)]
     for before, generation, position in zip([None, *generations], generations, [1, 2, 1, 2], strict=False):
