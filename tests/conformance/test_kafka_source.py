@@ -335,6 +335,7 @@ GUARDED = {
 }
 
 
+@pytest.mark.slow
 def test_wrong_credentials_are_said_in_one_line(tmp_path: Path) -> None:
     if not fetched():
         pytest.skip("no Kafka: tools/setup kafka")

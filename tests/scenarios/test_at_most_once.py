@@ -184,7 +184,7 @@ def kill_at(job: Job, moment: str, folder: Path) -> None:
     advance(job, 40, "out", 60.0)
 
 
-QUICK = ("kafka", "files")
+QUICK = ("http", "files")
 """The others are the same machine with another outside."""
 
 

@@ -81,6 +81,7 @@ def timed(i: int) -> dict[str, Any]:
     return {"key": f"k{i * 7919 % 23}", "n": i, "at": start + timedelta(milliseconds=i - i * 31 % 40)}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(90)
 def test_the_witness_takes_up_watermarks_windows_timers_and_tables_where_they_are(begin: Start, tmp_path: Path) -> None:
     flow = seep.Flow("timed", epoch="20ms", checkpoint="200ms")

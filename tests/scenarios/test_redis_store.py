@@ -70,6 +70,7 @@ def test_a_server_that_came_back_empty_stops_the_flow(begin: Start, redis: Redis
         job.wait(40.0)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_the_data_of_an_emptied_server_is_brought_back_and_the_job_resumed(
     program: Program, redis: RedisServer
