@@ -11,6 +11,8 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,8 @@ OWN = {
 }
 OBJECTS_BYTES = 80_000_000
 """Close to the least that Ray accepts. No row passes through it."""
+END_SECONDS = 5.0
+"""So long Ray may take to end the actors before it is shut down under them."""
 PATH_MAXIMUM = 40
 """Below a longer path Ray's sockets would have names longer than a socket may have."""
 
@@ -44,6 +48,9 @@ class RayBackend(HeldSlots):
         super().__init__(job, network_address(address))
         self._address = address
         self._actors: dict[str, Any] = {}
+        # Whoever asks Ray for anything after its shutdown is ended by it, with the whole process.
+        self._asking = threading.Lock()
+        self._shut = False
         # Ray's processes end with the thread that started them: no slot's thread lives long enough.
         self._keeper = ThreadPoolExecutor(1, "seep-ray")
 
@@ -92,26 +99,30 @@ class RayBackend(HeldSlots):
     def _hold(self, session: Any, worker: str) -> str:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        where: Any = "SPREAD"
-        if not self._job.network_address:
-            where = NodeAffinitySchedulingStrategy(session.get_runtime_context().get_node_id(), soft=False)
-        options = {"max_restarts": 0, "max_task_retries": 0, "num_cpus": 0, "scheduling_strategy": where}
-        slot = self._actors[worker] = session.remote(**options)(Slot).remote()
+        with self._asking:
+            if self._shut:
+                raise Retry("Ray was let go of")
+            where: Any = "SPREAD"
+            if not self._job.network_address:
+                where = NodeAffinitySchedulingStrategy(session.get_runtime_context().get_node_id(), soft=False)
+            options = {"max_restarts": 0, "max_task_retries": 0, "num_cpus": 0, "scheduling_strategy": where}
+            slot = self._actors[worker] = session.remote(**options)(Slot).remote()
+            running = slot.run.remote(self._errand, worker)
         try:
-            told: str = session.get(slot.run.remote(self._errand, worker))
+            told: str = session.get(running)
         except SystemExit as gone:
             # That is how Ray wakes those that wait for something when it is shut down.
             raise Retry("Ray was let go of") from gone
         finally:
+            self._kill(session, worker)
             self._actors.pop(worker, None)
-            with contextlib.suppress(Exception):  # Ray may be gone, and the actor with it
-                session.kill(slot)
         return told
 
     def _kill(self, session: Any, worker: str) -> None:
         slot = self._actors.get(worker)
-        if slot is not None:
-            session.kill(slot)
+        with self._asking, contextlib.suppress(Exception):  # a Ray that died may say so
+            if slot is not None and not self._shut:
+                session.kill(slot)
 
     def _lives(self, session: Any) -> bool:
         if self._address is not None or not session.is_initialized():
@@ -121,6 +132,13 @@ class RayBackend(HeldSlots):
         return node is not None and bool(node.remaining_processes_alive())
 
     def _stop(self, session: Any) -> None:
+        for worker in list(self._actors):
+            self._kill(session, worker)
+        deadline = time.monotonic() + END_SECONDS
+        while self._actors and self._lives(session) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        with self._asking:
+            self._shut = True
         self._keeper.submit(session.shutdown).result()
         self._keeper.shutdown()
         if self._address is None:
