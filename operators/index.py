@@ -29,7 +29,7 @@ _FIRST_SLOTS = 64
 _PLACES, _FEWER_PLACES = 4, 2
 """Places in the table for each slot. Many are free, so most searches end at the first: the next one could not be
 foreseen by the processor. From ``_MANY_SLOTS`` on memory counts for more."""
-_MANY_SLOTS = 1 << 22
+_MANY_SLOTS = 1 << 16
 _MOVED_AT_ONCE = 4
 """While the table is exchanged for a larger one, so many entries move for each row that is looked up."""
 _ROWS_AT_ONCE = 32_768
@@ -50,7 +50,7 @@ class KeyIndex:
         self.times = np.zeros(self.capacity if timed else 0, np.int64)
         self.buckets = np.zeros(self.capacity, np.uint16)
         self.live = np.zeros(self.capacity, np.bool_)
-        self._entries = np.zeros(self.capacity, np.uint64)
+        self._entries = np.zeros(self.capacity, np.uint32)
         self._starts = np.zeros(self.capacity, np.uint32)
         self._lengths = np.zeros(self.capacity, np.int32)
         self._stamps = np.zeros(self.capacity, np.int32)
@@ -59,7 +59,7 @@ class KeyIndex:
         self._free = np.zeros(_FIRST_SLOTS, np.int32)
         """Slots of entries that are gone; longer when that many have gone."""
         self._table = _table_for(self.capacity)
-        self._left: npt.NDArray[np.int32] | None = None
+        self._left: npt.NDArray[np.uint64] | None = None
         """The smaller table before, while entries move out of it; who still waits, and up to which slot nobody does."""
         self._waiting = np.zeros(self.capacity, np.bool_)
         self._moved = 0
@@ -159,6 +159,7 @@ class KeyIndex:
             counters[kernel.ARENA] = kernel.move_words(live, self._starts, self._lengths, self._arena, arena)
             counters[kernel.GARBAGE] = 0
             self._arena = arena
+            self._lengths[self._free[: counters[kernel.FREE]]] = 0  # the words of those who are gone are gone, too
 
     def _widen(self, capacity: int) -> None:
         """Twice the room, without a pause: arrays grow in place once they are large, and the entries move to the new
@@ -254,8 +255,8 @@ class KeyIndex:
         return found.touched
 
 
-def _table_for(capacity: int) -> npt.NDArray[np.int32]:
-    return np.zeros(capacity * (_PLACES if capacity < _MANY_SLOTS else _FEWER_PLACES), np.int32)
+def _table_for(capacity: int) -> npt.NDArray[np.uint64]:
+    return np.zeros(capacity * (_PLACES if capacity < _MANY_SLOTS else _FEWER_PLACES), np.uint64)
 
 
 def state_table(index: KeyIndex, full: bool, values: Any) -> pa.RecordBatch:

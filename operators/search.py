@@ -24,8 +24,8 @@ Slots = npt.NDArray[np.int64]
 
 NO_TIMES = np.empty(0, np.int64)
 _LAST_STAMP = 2**31 - 1
-_FAR_KEYS = 4_096
-"""So many keys, with their table, no longer lie in the nearest cache."""
+_FAR_KEYS = 32_768
+"""So many keys, with their table, no longer lie in the nearer caches."""
 
 
 class Found(NamedTuple):
@@ -38,15 +38,15 @@ class Found(NamedTuple):
 
 
 def seek(index: KeyIndex, form: Rows, times: Any, table: Any, slots: Slots) -> int:
-    where = (index._arena, index._entries, index._starts, index._lengths, index.times)
+    where = (index._arena, index._starts, index._lengths, index.times)
     return int(lookup.look_up(form.offsets, form.words, times, table, *where, slots))
 
 
 def seek_text(index: KeyIndex, shape: Column, times: Any, table: Any, slots: Slots) -> int:
     """The same where the key is one column of varying length."""
     if index.numbers < _FAR_KEYS:
-        near = (index._arena, index._entries, index._starts, index.times)
-        return int(lookup.look_up_text(*_text(shape, times), table, *near, slots))
+        where = (index._arena, index._starts, index.times)
+        return int(lookup.look_up_text(*_text(shape, times), table, *where, slots))
     return seek_text_far(index, shape, times, table, slots)
 
 
@@ -87,8 +87,9 @@ class Search:
         if index._missing(slots, partial(seek, index, form, given)):
             self._insert(
                 slots,
-                lambda at: kernel.insert(at, form.offsets, form.words, given, *self._memory(slots)),
-                lambda at: int(form.offsets[at + 1] - form.offsets[at]),
+                kernel.missing_rows(slots, given),
+                lambda at, rows: kernel.insert(at, rows, form.offsets, form.words, given, *self._memory(slots)),
+                lambda row: int(form.offsets[row + 1] - form.offsets[row]),
             )
         self._touch(slots)
 
@@ -99,24 +100,26 @@ class Search:
         if index._missing(slots, partial(seek_text, index, shape, given)):
             self._insert(
                 slots,
-                lambda at: kernel.insert_text(at, *_text(shape, given), *self._memory(slots)),
-                lambda at: 1 + (len(shape.array[at].as_buffer() or b"") + 7) // 8,
+                kernel.missing_rows(slots, given),
+                lambda at, rows: kernel.insert_text(at, rows, *_text(shape, given), *self._memory(slots)),
+                lambda row: 1 + (len(shape.array[row].as_buffer() or b"") + 7) // 8,
             )
         self._touch(slots)
 
-    def _insert(self, slots: Slots, insert: Callable[[int], int], words: Callable[[int], int]) -> None:
-        """Enter the missing keys, making room whenever there is none for the ``words`` of a row."""
+    def _insert(
+        self, slots: Slots, rows: Slots, insert: Callable[[int, Slots], int], words: Callable[[int], int]
+    ) -> None:
+        """Enter the missing keys of these rows, making room whenever there is none for the ``words`` of one."""
         index, at = self._index, 0
-        while at < len(slots):
+        while at < len(rows):
             made = int(index._counters[kernel.FRESH])
-            at = insert(at)
+            at = insert(at, rows)
             fresh = self._fresh[made : index._counters[kernel.FRESH]]
-            kernel.place(fresh, index._starts, index._lengths, index._arena, index.buckets)
-            index.live[fresh] = True
-            index._stamps[fresh] = 0
-            if at < len(slots):
-                index._make_room(words(at))
-                slots[at:][slots[at:] < 0] = -1  # where a search ended is of no use in another table
+            where = (index._starts, index._lengths, index._arena)
+            kernel.place(fresh, *where, index.buckets, index.live, index._saved, index._stamps)
+            if at < len(rows):
+                index._make_room(words(int(rows[at])))
+                slots[slots < 0] = -1  # where a search ended is of no use in another table
                 # Whatever this search has entered must be met by its other rows, in whichever table they look.
                 index._move(self._fresh[: index._counters[kernel.FRESH]])
 
@@ -143,7 +146,6 @@ class Search:
         index = self._index
         touched = self._touched[: self._met].copy()
         fresh = self._fresh[: index._counters[kernel.FRESH]].copy()
-        index._saved[fresh] = False
         if changed:
             index._dirty[touched] = True
         return Found(self._slots, touched, fresh)

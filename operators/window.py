@@ -12,6 +12,7 @@ from operators.aggregates import Spec
 from operators.combine import Combine
 from operators.emission import Revision
 from operators.index import Slots
+from operators.kernels.windows import ended_slots
 from operators.ledger import RESULTS
 from operators.shape import AFTER_ALL
 from operators.windowing import Window
@@ -90,15 +91,15 @@ class TumblingWindow(Window):
         if self._earliest_end > limit:
             return None
         index = self._groups.index
-        ends = index.times + self._size
-        due = np.flatnonzero(index.live & (ends <= limit)).astype(np.int64)
+        used = slice(0, index.numbers)
+        due, earliest = ended_slots(index.live[used], index.times[used], limit - self._size)
         closed = None
         if len(due) and not self._updates:
             ordered = index.ordered(due)
             closed = self._rows(ordered, self._results(ordered))
             self.ledger.add(RESULTS, "+results", len(due))
         self._groups.close(due)
-        self._earliest_end = int(ends[index.live].min()) if len(index) else AFTER_ALL
+        self._earliest_end = int(earliest) + self._size if len(index) else AFTER_ALL
         return closed
 
     def _rows(self, slots: Slots, results: list[pa.Array]) -> ArrowBatch:

@@ -17,6 +17,11 @@ from seep.model.hashing import PRIME_1, PRIME_3, Words, compiled, is_valid, load
 
 ONE = np.uint64(1)
 BLOCK = 64
+SLOT = np.uint64(0xFFFFFFFF)
+HALF = np.uint64(32)
+"""A place of the table holds the slot of an entry in its lower half, in its upper one a part of the entry's digest that
+says also where it should be: keys that are not the one looked for are passed by without a look at them, which would be
+one more place of memory. A free place is 0, which is nobody's slot: fresh memory is an empty table."""
 
 
 @compiled
@@ -25,6 +30,12 @@ def stirred(digest: np.uint64, word: np.uint64) -> np.uint64:
     costs several times as much and is wanted once for a new entry."""
     digest = (digest ^ word) * PRIME_1
     return digest ^ (digest >> np.uint64(32))
+
+
+@compiled
+def mark_of(digest: np.uint64) -> np.uint64:
+    """What the table holds of a digest; its last bits are the entry's place."""
+    return (digest >> np.uint64(20)) & SLOT
 
 
 @compiled
@@ -59,14 +70,12 @@ def look_up(
     times: Any,
     table: Any,
     arena: Words,
-    entries: Any,
     starts: Any,
     lengths: Any,
     entry_times: Any,
     slots: Any,
 ) -> Any:
-    """The slot of each row, or -1; answers how many have none. (A free place of the table holds 0, which is nobody's
-    slot: fresh memory is an empty table.)"""
+    """The slot of each row, or -1; answers how many have none."""
     mask = np.uint64(table.shape[0] - 1)
     timed = times.shape[0] > 0
     missing = 0
@@ -77,11 +86,12 @@ def look_up(
         digest = first_digest(time)
         for word in range(length):
             digest = stirred(digest, words[start + word])
-        at = (digest >> np.uint64(20)) & mask
-        slot = table[at]
-        while slot > 0:
-            known = np.uint64(slot)
-            if entries[known] == digest and np.uint64(lengths[known]) == length:
+        mark = mark_of(digest)
+        at = mark & mask
+        place = table[at]
+        while place > 0:
+            known = place & SLOT
+            if place >> HALF == mark and np.uint64(lengths[known]) == length:
                 begin = np.uint64(starts[known])
                 different = np.uint64(entry_times[known] ^ time) if timed else np.uint64(0)
                 for word in range(length):
@@ -89,9 +99,9 @@ def look_up(
                 if different == 0:
                     break
             at = (at + ONE) & mask
-            slot = table[at]
-        slots[row] = slot - (slot == 0)
-        missing += slot == 0
+            place = table[at]
+        slots[row] = np.int64(place & SLOT) - (place == 0)
+        missing += place == 0
     return missing
 
 
@@ -105,7 +115,6 @@ def look_up_text(
     times: Any,
     table: Any,
     arena: Words,
-    entries: Any,
     starts: Any,
     entry_times: Any,
     slots: Any,
@@ -116,12 +125,12 @@ def look_up_text(
     missing = 0
     for row in range(np.uint64(slots.shape[0])):
         time = times[row] if timed else np.int64(0)
-        place = np.int64(row)
-        start = np.int64(load_offset(text_starts + 4 * place))
-        size = np.int64(load_offset(text_starts + 4 * place + 4)) - start
+        position = np.int64(row)
+        start = np.int64(load_offset(text_starts + 4 * position))
+        size = np.int64(load_offset(text_starts + 4 * position + 4)) - start
         address = data + start
         header = tag | np.uint64(size)
-        if not is_valid(validity, int(bit + place)):
+        if not is_valid(validity, int(bit + position)):
             size = np.int64(0)
             header = np.uint64(0)
         whole = np.uint64(size >> 3)
@@ -132,11 +141,12 @@ def look_up_text(
         if size & 7:
             tail = tail_word(address, size)
             digest = stirred(digest, tail)
-        at = (digest >> np.uint64(20)) & mask
-        slot = table[at]
-        while slot > 0:
-            known = np.uint64(slot)
-            if entries[known] == digest:
+        mark = mark_of(digest)
+        at = mark & mask
+        place = table[at]
+        while place > 0:
+            known = place & SLOT
+            if place >> HALF == mark:
                 begin = np.uint64(starts[known])
                 # The header says the length: nothing is read behind a shorter key.
                 if arena[begin] == header:
@@ -148,9 +158,9 @@ def look_up_text(
                     if different == 0:
                         break
             at = (at + ONE) & mask
-            slot = table[at]
-        slots[row] = slot - (slot == 0)
-        missing += slot == 0
+            place = table[at]
+        slots[row] = np.int64(place & SLOT) - (place == 0)
+        missing += place == 0
     return missing
 
 
@@ -168,12 +178,12 @@ def look_up_text_far(
     entry_times: Any,
     slots: Any,
 ) -> Any:
-    """The same in an index too large for the processor's cache: block by block first all digests, then where the keys
-    of their likely slots begin, then the keys, so that the processor waits for many places of memory at once. No digest
-    is compared: it would be one more place. Rows without a slot get -2 less the place at which their search ended."""
+    """The same in an index too large for the processor's cache: block by block first all digests and the first places
+    with their marks, then where the keys of these begin, then the keys, so that the processor waits for many places of
+    memory at once. Rows without a slot get -2 less the place at which their search ended."""
     mask = np.uint64(table.shape[0] - 1)
     timed = times.shape[0] > 0
-    places, begins = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.uint64)
+    marks, places, begins = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.uint64)
     missing, rows = 0, slots.shape[0]
     for low in range(0, rows, BLOCK):
         high = min(low + BLOCK, rows)
@@ -184,28 +194,38 @@ def look_up_text_far(
                 digest = stirred(digest, load_word(address + 8 * np.int64(word)))
             if size & 7:
                 digest = stirred(digest, tail_word(address, size))
-            at = (digest >> np.uint64(20)) & mask
-            places[np.uint64(row - low)] = at
-            slots[np.uint64(row)] = table[at]
+            marks[np.uint64(row - low)] = mark_of(digest)
+        for row in range(high - low):
+            mark = marks[np.uint64(row)]
+            at = mark & mask
+            place = table[at]
+            while place > 0 and place >> HALF != mark:
+                at = (at + ONE) & mask
+                place = table[at]
+            places[np.uint64(row)] = at
+            slots[np.uint64(low + row)] = np.int64(place & SLOT)
         for row in range(low, high):
             begins[np.uint64(row - low)] = starts[np.uint64(slots[np.uint64(row)])]
         for row in range(low, high):
-            address, size, header = text_at(text_starts, data, tag, validity, bit, row)
-            slot, at, begin = slots[np.uint64(row)], places[np.uint64(row - low)], begins[np.uint64(row - low)]
-            whole = np.uint64(size >> 3)
-            while slot > 0:
-                if arena[begin] == header and (not timed or entry_times[np.uint64(slot)] == times[row]):
-                    different = np.uint64(0)
-                    for word in range(whole):
-                        different |= arena[begin + ONE + word] ^ load_word(address + 8 * np.int64(word))
-                    if size & 7:
-                        different |= arena[begin + ONE + whole] ^ tail_word(address, size)
-                    if different == 0:
-                        break
-                at = (at + ONE) & mask
-                slot = np.int64(table[at])
-                begin = np.uint64(starts[np.uint64(slot)])
-            slots[np.uint64(row)] = slot if slot > 0 else -2 - np.int64(at)
+            slot, at = np.uint64(slots[np.uint64(row)]), places[np.uint64(row - low)]
+            if slot > 0:
+                address, size, header = text_at(text_starts, data, tag, validity, bit, row)
+                mark, begin, whole = marks[np.uint64(row - low)], begins[np.uint64(row - low)], np.uint64(size >> 3)
+                while slot > 0:
+                    if arena[begin] == header and (not timed or entry_times[slot] == times[row]):
+                        different = np.uint64(0)
+                        for word in range(whole):
+                            different |= arena[begin + ONE + word] ^ load_word(address + 8 * np.int64(word))
+                        if size & 7:
+                            different |= arena[begin + ONE + whole] ^ tail_word(address, size)
+                        if different == 0:
+                            break
+                    at = (at + ONE) & mask
+                    while table[at] > 0 and table[at] >> HALF != mark:
+                        at = (at + ONE) & mask
+                    slot = table[at] & SLOT
+                    begin = np.uint64(starts[slot])
+            slots[np.uint64(row)] = np.int64(slot) if slot > 0 else -2 - np.int64(at)
             missing += slot == 0
     return missing
 

@@ -57,3 +57,20 @@ def window_starts(
         else:
             result[row] = start
     return late, broken
+
+
+@compiled
+def ended_slots(live: Any, times: Any, limit: int) -> Any:
+    """The live slots whose time is at most the limit, and the least time of the others (the greatest number: none)."""
+    count, earliest = 0, np.int64(2**63 - 1)
+    for slot in range(live.shape[0]):
+        if live[slot]:
+            ended = times[slot] <= limit
+            count += ended
+            earliest = min(earliest, np.int64(2**63 - 1) if ended else times[slot])
+    slots, at = np.empty(count, np.int64), 0
+    for slot in range(live.shape[0]):
+        if live[slot] and times[slot] <= limit:
+            slots[at] = slot
+            at += 1
+    return slots, earliest

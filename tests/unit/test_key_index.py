@@ -57,6 +57,50 @@ def test_keys_come_and_go() -> None:
         assert set(index.keys(index.all())[0].to_pylist()) == present
 
 
+@pytest.mark.parametrize("far_keys", [0, 1_000_000])
+def test_keys_of_every_length_take_the_place_of_others(far_keys: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words of those who are gone are written over, moved away from, and never read as anybody's, whichever loop
+    looks for them."""
+    monkeypatch.setattr("operators.search._FAR_KEYS", far_keys)
+    index = KeyIndex([pa.string()], timed=True)
+    present: set[tuple[str, int]] = set()
+    random = np.random.default_rng(5)
+    for turn in range(60):
+        numbers = random.integers(0, 2_000, int(random.integers(1, 600)))
+        column = pa.array([f"{number:0{1 + number % 40}d}" for number in numbers])
+        times = random.integers(0, 40 if turn % 3 else 4, len(column))
+        found = index.find([column], len(column), times)
+        present |= set(zip(column.to_pylist(), times.tolist(), strict=True))
+        assert index.keys(found.slots)[0].equals(column)
+        assert index.times[found.slots].tolist() == times.tolist()
+        gone = found.touched[random.random(len(found.touched)) < 0.6]
+        present -= set(zip(index.keys(gone)[0].to_pylist(), index.times[gone].tolist(), strict=True))
+        index.remove(gone)
+        everybody = index.all()
+        held = zip(index.keys(everybody)[0].to_pylist(), index.times[everybody].tolist(), strict=True)
+        assert set(held) == present
+        assert len(everybody) == len(present) == len(index)
+
+
+def test_keys_of_one_length_leave_no_garbage() -> None:
+    index = KeyIndex([pa.string()], timed=True)
+    for turn in range(20):
+        found = index.find([names(range(1_000 * turn, 1_000 * turn + 1_000))], 1_000, np.full(1_000, turn))
+        if turn == 0:
+            arena = index._arena
+        index.remove(found.touched)
+    assert index._arena is arena
+    assert index.numbers == 1_001
+
+
+def test_entries_of_one_window_lie_together() -> None:
+    index = KeyIndex([pa.string()], timed=True)
+    times = np.random.default_rng(2).integers(0, 5, 4_000)
+    slots = index.find([names(range(4_000))], 4_000, times).slots
+    for time in range(5):
+        assert np.ptp(slots[times == time]) + 1 == np.count_nonzero(times == time)
+
+
 def test_identities_come_back_from_any_slice() -> None:
     index = KeyIndex([pa.string()], timed=True)
     found = index.find([pa.array(["a", "longer than a word", None])], 3, np.array([5, -6, 7], np.int64))
@@ -115,7 +159,7 @@ def test_a_large_index_finds_what_a_small_one_does(timed: bool) -> None:
     shape = column_of(asked)
     far, near = np.empty(len(asked), np.int64), np.empty(len(asked), np.int64)
     missing = seek_text_far(index, shape, given, index._table, far)
-    place = (index._arena, index._entries, index._starts, index.times)
+    place = (index._arena, index._starts, index.times)
     assert look_up_text(*_text(shape, given), index._table, *place, near) == missing == int((wanted < 0).sum())
     assert np.maximum(far, -1).tolist() == near.tolist() == wanted.tolist()
 
