@@ -32,6 +32,11 @@ def more_partitions(servers: str, name: str, count: int) -> None:
         time.sleep(0.05)
 
 
+def delete_topic(servers: str, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.delete_topics([name])[name].result(PATIENCE_SECONDS)
+
+
 def write(servers: str, topic: str, values: Iterable[bytes | None], **options: Any) -> None:
     """In order, durable when it returns. ``partition=``, ``key=``, ``timestamp=`` as the client has them."""
     producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 5})

@@ -22,7 +22,7 @@ import seep
 from benchmarks.servers.kafka import KafkaBroker, fetched, free_ports
 from seep.connectors.contract import Rows
 from seep.connectors.kafka import client, discovery
-from tests.kafka import PATIENCE_SECONDS, make_topic, more_partitions, write, write_in_transactions
+from tests.kafka import PATIENCE_SECONDS, delete_topic, make_topic, more_partitions, write, write_in_transactions
 
 pytestmark = pytest.mark.server
 _NUMBERS = count()
@@ -281,15 +281,57 @@ def test_a_savepoint_names_topics_and_not_numbers(kafka: KafkaBroker) -> None:
     with pytest.raises(seep.Misuse, match=r"partition 3 of 'kept-m' was read .* not there any more") as refused:
         now.taken_up({0: "kept-m:3:9"})
     assert "\n" not in str(refused.value)
+    skipping = source_of(kafka, "^kept-.*", load=None, gone="skip").prepared()
+    number = discovery.number_of(discovery.Place("kept-m", 3))
+    assert skipping.taken_up({0: "kept-m:3:9"})[number] == (0, "kept-m:3:9")
+
+
+def test_a_topic_that_was_deleted_stops_with_a_report(kafka: KafkaBroker) -> None:
+    """Also when it is read again; one that was read to its end before is not missed."""
+    topic = make_topic(kafka.address, "deleted")
+    write(kafka.address, topic, rows(range(5)))
+    source = source_of(kafka, topic, load=None, config=QUICKLY).prepared()
+    whole = source_of(kafka, topic).prepared()
+    assert read(source, 0, None).position == 5
+    assert read(whole, 0, None).ended
+    delete_topic(kafka.address, topic)
+    report = "'deleted', partition 0: the topic was deleted while it was read, .* from offset 5 on is lost. Start"
+    one_line(lambda: read(source, 0, 5), seep.DataLoss, report)
+    with pytest.raises(seep.DataLoss, match="from offset 2 on is lost"):
+        sent(source).read(0, 2, 4, 2**62, 0)
+    assert read(whole, 0, 5).ended
+
+
+def test_a_deleted_topic_ends_where_that_is_asked_for(kafka: KafkaBroker) -> None:
+    for name in ("vanishing-a", "vanishing-b"):
+        write(kafka.address, make_topic(kafka.address, name), rows(range(3)))
+    source = source_of(kafka, "^vanishing-.*", load=None, gone="skip", config=QUICKLY).prepared()
+    assert read(source, 0, source.begins(0)).position == "vanishing-a:0:3"
+    delete_topic(kafka.address, "vanishing-a")
+    piece = read(source, 0, "vanishing-a:0:3")
+    assert (piece.record.num_rows, piece.ended) == (0, True)
+    reason = "offsets from 3 on are gone: the topic was deleted; one of that name made anew is not read"
+    assert [(one.text, one.reason, one.position) for one in piece.refused] == [("", reason, "vanishing-a:0:3")]
+    reread = sent(source).read(0, "vanishing-a:0:3", piece.position, 2**62, 0)
+    assert reread == piece
+    assert read(source, 1, None).record.column("n").to_pylist() == [0, 1, 2]
+    write(kafka.address, make_topic(kafka.address, "vanishing-a"), rows(range(9)))
+    assert source_of(kafka, "^vanishing-.*", load=None).prepared().taken_up({7: piece.position})[0] == (
+        7,
+        piece.position,
+    )
 
 
 def test_a_broker_that_dies_is_waited_for(mortal_kafka: KafkaBroker) -> None:
     topic = make_topic(mortal_kafka.address, "waited")
     write(mortal_kafka.address, topic, rows(range(10)))
-    source = source_of(mortal_kafka, topic, load=None).prepared()
+    source = source_of(mortal_kafka, topic, load=None, config=QUICKLY).prepared()
     assert numbers_of([(None, read(source, 0, None))]) == [*range(10)]
     mortal_kafka.kill()
-    assert source.read(0, 10, None, 100, 0) is None
+    deadline = time.monotonic() + 1.5 * discovery.GONE_SECONDS
+    while time.monotonic() < deadline:  # long enough for a topic to be given up, if somebody said that it is not there
+        assert source.read(0, 10, None, 100, 0) is None
+        time.sleep(0.05)
     mortal_kafka.start()
     write(mortal_kafka.address, topic, rows(range(10, 12)))
     assert numbers_of([(None, read(source, 0, 10))]) == [10, 11]

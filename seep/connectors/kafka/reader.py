@@ -11,7 +11,7 @@ which lie before the next message and so never between a position and the messag
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from seep.connectors.kafka.client import ASK_SECONDS, Trouble, library, make, settings_of, words
@@ -21,8 +21,6 @@ AT_MOST = 100_000
 """Messages in one call."""
 AGAIN_SECONDS = 120.0
 """For so long an epoch that is read again is waited for: who reads it cannot go on without."""
-GONE_SECONDS = 30.0
-"""A topic that is unknown for so long is not there any more."""
 _SETTINGS = {
     "group.id": "seep",  # never joined, nothing is committed to it
     "isolation.level": "read_committed",
@@ -62,7 +60,6 @@ class PartitionReader:
         self._client = make(who, self._kafka.Consumer, consumer_settings(servers, config, self._trouble))
         self._next: int | None = None
         """Where the client goes on; None: nowhere yet."""
-        self._unknown_since: float | None = None
         self._skips = skips
         self.gap: Gap | None = None
         """The latest."""
@@ -76,8 +73,8 @@ class PartitionReader:
         self._go_to(position)
         return self._received(limit, 0.0)
 
-    def between(self, start: int, until: int) -> list[Any]:
-        """All messages from one offset to before another, waited for."""
+    def between(self, start: int, until: int, is_gone: Callable[[], bool]) -> list[Any]:
+        """All messages from one offset to before another, waited for; not if the topic is gone."""
         self._go_to(start)
         found: list[Any] = []
         deadline, at = time.monotonic() + AGAIN_SECONDS, start
@@ -86,12 +83,20 @@ class PartitionReader:
             if messages:
                 at = messages[-1].offset() + 1
                 found += messages
+            elif is_gone():
+                raise self.deleted(at)
             elif time.monotonic() > deadline:
                 why = self._trouble.latest or "no answer"
                 raise Retry(f"{self.who}: offsets {start} to {until} could not be read again ({why})")
         if at > until:  # the last of them is gone; what came instead is not lost
             self._next = None
         return [message for message in found if message.offset() < until]
+
+    def deleted(self, at: int) -> DataLoss:
+        return DataLoss(
+            f"{self.who}: the topic was deleted while it was read, and what was to come from offset {at} on is lost."
+            " Start the flow anew, or from a savepoint with gone='skip' to go on without it"
+        )
 
     def behind(self, position: int) -> int | None:
         """Offsets from here to the end of the partition, as of the latest fetch."""
@@ -121,7 +126,6 @@ class PartitionReader:
                 self._judge(message)
         if found:
             self._next = found[-1].offset() + 1
-            self._unknown_since = None
         return found
 
     def _judge(self, message: Any) -> None:
@@ -133,11 +137,6 @@ class PartitionReader:
             self._overtaken()
         elif code in (kinds.TOPIC_AUTHORIZATION_FAILED, kinds.GROUP_AUTHORIZATION_FAILED):
             raise Misuse(f"{self.who}: {message.error().str()}")
-        elif code in (kinds.UNKNOWN_TOPIC_OR_PART, kinds._UNKNOWN_TOPIC, kinds._UNKNOWN_PARTITION):
-            now = time.monotonic()
-            self._unknown_since = self._unknown_since or now
-            if now - self._unknown_since > GONE_SECONDS:
-                raise DataLoss(f"{self.who}: it is not there any more, and what was not read of it is lost")
         else:
             self._trouble.hears(message.error())
 

@@ -40,6 +40,8 @@ from seep.model.schema import TIMESTAMP, physical
 
 METADATA = {"_key": pa.binary(), "_partition": pa.int64(), "_offset": pa.int64(), "_timestamp": TIMESTAMP}
 UNREAD_MS = 60_000
+DELETED = 2**63 - 1
+"""The offset after everything: up to here there is nothing any more, since the topic was deleted."""
 _SHOWN_LETTERS = 10_000
 """Of a message that becomes a dead letter."""
 
@@ -65,8 +67,8 @@ class KafkaSource:
     (messages from then on) or a dict from partition to offset (those it does not name: from the earliest).
     ``metadata=True`` adds the columns `_key`, `_partition`, `_offset` and `_timestamp`, of a pattern also `_topic`.
     ``load="to-end"`` ends where the topic ends when the flow starts, so a Table of it is loaded before other sources
-    begin. ``gone`` says what to do about messages that the topic has dropped before they were read: ``"stop"``, or
-    ``"skip"`` (a dead letter says how many). ``config``: settings of the client.
+    begin. ``gone`` says what to do about messages that the topic has dropped before they were read, and about a topic
+    that was deleted: ``"stop"``, or ``"skip"`` (a dead letter says what). ``config``: settings of the client.
 
     >>> KafkaSource("sales", servers="127.0.0.1:9092", schema={"store": str, "amount": float}).schema.names
     ['store', 'amount']
@@ -151,15 +153,19 @@ class KafkaSource:
 
     def appeared(self, now_ms: int) -> dict[int, Any]:
         """Partitions that were not there when the flow started, and their first messages."""
+        found = self._looking().look()
+        return {self._later(place): self._position(*place, first) for place, first in found.items()}
+
+    def _looking(self) -> Discovery:
         if self._discovery is None:
             known = [Place(bound.topic, bound.partition) for bound in self._known()]
-            about = (self._who, self.servers, self._config, self.topic, known, self._refresh_ms)
-            self._discovery = Discovery(*about)
-        found = self._discovery.look()
-        return {
-            number_of(place) if self._several else place.partition: self._position(*place, first)
-            for place, first in found.items()
-        }
+            every_ms = self._refresh_ms if self._refresh_ms > 0 else REFRESH_MS
+            self._discovery = Discovery(self._who, self.servers, self._config, self.topic, known, every_ms)
+        return self._discovery
+
+    def _later(self, place: Place) -> int:
+        """The number of one that was not there at the start."""
+        return number_of(place) if self._several else place.partition
 
     def taken_up(self, saved: Mapping[int, Any]) -> dict[int, tuple[int | None, Any]]:
         """The splits of a savepoint by the numbers they have here, and those that it does not have: these appeared
@@ -168,12 +174,13 @@ class KafkaSource:
         placed: dict[int, tuple[int | None, Any]] = {}
         for split, position in saved.items():
             topic, partition, _ = self._parsed(split, position)
-            if Place(topic, partition) not in numbers:
+            place = Place(topic, partition)
+            if place not in numbers and not self._skips:
                 raise Misuse(
                     f"{self._who}: partition {partition} of {topic!r} was read when the savepoint was taken, and is not"
-                    " there any more; what was read of it would be forgotten"
+                    " there any more; what was not read of it is lost: gone='skip' goes on without it"
                 )
-            placed[numbers[Place(topic, partition)]] = (split, position)
+            placed[numbers.get(place, self._later(place))] = (split, position)
         for number, bound in enumerate(self._known()):
             placed.setdefault(number, (None, self._position(bound.topic, bound.partition, bound.first)))
         return placed
@@ -241,9 +248,11 @@ class KafkaSource:
         end, reader = self._end(split), self._reader(split, topic, partition)
         reader.read_ms = now_ms
         self._let_go(now_ms)
+        is_gone = partial(self._looking().is_gone, Place(topic, partition))
         if until is not None:
             last = self._parsed(split, until)[2]
-            return self._rows(reader, reader.between(at, last), at, last, last == end)
+            messages = [] if last == DELETED else reader.between(at, last, is_gone)
+            return self._rows(reader, messages, at, last, last in (end, DELETED))
         if end is not None and at >= end:
             return self._rows(reader, [], at, at, True)
         messages = reader.take(at, max(1, limit_rows // self._rows_of_message))
@@ -253,19 +262,27 @@ class KafkaSource:
             passed = bool(messages) and messages[-1].offset() >= end - 1
             ended = passed or (not messages and reader.end >= end)
         if not messages and not ended:
-            return None
+            if not is_gone():
+                return None
+            if not self._skips:
+                raise reader.deleted(at)
+            return self._rows(reader, [], at, DELETED, True)
         after = end if ended and end is not None else messages[-1].offset() + 1
         within = [message for message in messages if message.offset() < after]
         return self._rows(reader, within, at, after, ended)
 
     def _gap(self, reader: PartitionReader, at: int, until: int) -> tuple[Refused, ...]:
         """What was skipped where this read began."""
+        where = self._position(reader.topic, reader.partition, at)
+        if until == DELETED:
+            reason = f"offsets from {at} on are gone: the topic was deleted; one of that name made anew is not read"
+            return (Refused("", reason, where),)
         gap = reader.gap
         if gap is None or gap.start != at:
             return ()
         last = min(gap.end, until) - 1
         reason = f"{last + 1 - at} offsets, {at} to {last}, are gone: the topic did not keep them, they were skipped"
-        return (Refused("", reason, self._position(reader.topic, reader.partition, at)),)
+        return (Refused("", reason, where),)
 
     def behind(self, split: int, position: Any, now_ms: int) -> int | None:
         """In offsets, which is in messages unless they were written in transactions."""
