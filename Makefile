@@ -8,7 +8,8 @@ START ?= 1
 KILLS ?= 20
 BENCH ?= keyed-window
 DEMO_ON ?= spark
-# Tests that need no process of their own run beside each other; those with real processes and servers one by one.
+# Tests that need no process of their own run beside each other. Of those with real processes and servers, which wait most
+# of their time, two files at once, and then those of Ray.
 BESIDE := tests/unit tests/properties tests/simulation tests/foreign tests/docs seep operators demo benchmarks pyspark_seep
 DEMO_EDGES ?= memory
 COMPILE := uv pip compile pyproject.toml --python-version 3.11 --no-header --no-annotate --no-emit-index-url --quiet
@@ -67,7 +68,8 @@ test: setup
 	$(MAKE) type
 	$(MAKE) arch
 	$(BIN)/pytest -q -m "not slow" -n auto --maxprocesses 8 $(BESIDE)
-	$(BIN)/pytest -q -m "not slow" tests/scenarios tests/conformance
+	$(BIN)/pytest -q -m "not slow" -k "not ray" -n 2 --dist loadfile tests/scenarios tests/conformance
+	$(BIN)/pytest -q -m "not slow" -k ray tests/scenarios tests/conformance
 
 sim: setup
 	$(BIN)/python -m seep.sim --seeds $(SEEDS) --start $(START)

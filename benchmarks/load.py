@@ -85,8 +85,10 @@ class Load:
         parts: int,
         epoch: str = EPOCH,
         policy: str | None = None,
+        version: int = 0,
     ) -> seep.Flow:
-        """With a policy the controller watches, but may change nothing."""
+        """With a policy the controller watches, but may change nothing. Each version has other code of `first`, which
+        does the same."""
         bounds: dict[str, Any] = {"min": parts, "max": parts, "policy": policy} if policy else {}
         flow = seep.Flow(name, epoch=epoch, checkpoint=checkpoint)
         rows = flow.source(SOURCE, SmallReads(fn_batch=self.rows, rate=rate))
@@ -98,7 +100,7 @@ class Load:
         )
         second = (
             first.changes()
-            .select("n", "total", "newest", other=pl.col("key") * FACTOR + OFFSET)
+            .select("n", "total", "newest", other=pl.col("key") * FACTOR + (OFFSET - version) + version)
             .key_by("other")
             .aggregate(
                 changes=seep.count(),

@@ -1,5 +1,7 @@
 """`rescale`: random splits and merges under an open load; how long any key range is silent because of one.
 
+``--part upgrade``: upgrades in place instead, of one operator, each to code that is written otherwise.
+
 The gap of a change is, for each of 64 key ranges of the scaled operator, the longest time between two arrivals at the
 sink while it went on, above what is usual: the 99.9th percentile of the same run without a change.
 """
@@ -8,20 +10,24 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 
 import numpy as np
 import numpy.typing as npt
 
+import seep
 from benchmarks.arrivals import Arrival, ArrivalSink, file_of, read_file
 from benchmarks.drive import Driven, committed, scratch
 from benchmarks.load import CHECKPOINT, EPOCH, FIRST, SECOND, Load, buckets_by_key, key_of_other, timing_of
 from benchmarks.outcome import Options, Outcome, Tell, spread
 from benchmarks.verdict import judge
+from seep.errors import Misuse
 from seep.model.ids import BUCKETS, KeyRange
 from seep.running import Job
 
+UPGRADE = "upgrade"
 RATE = 100_000
 KEYS = 100_000
 WORKERS = 4
@@ -45,6 +51,8 @@ class Change:
 
 
 def run(options: Options, tell: Tell) -> Outcome:
+    if options.part not in (None, UPGRADE):
+        raise Misuse(f"rescale --part {options.part}; it has: {UPGRADE}")
     wanted = CHANGES if options.kills is None else options.kills
     rate = options.rate or RATE
     load, workers = Load.of(KEYS, options), options.workers or WORKERS
@@ -52,8 +60,8 @@ def run(options: Options, tell: Tell) -> Outcome:
     with scratch() as home:
         path = home / "arrivals"
         checkpoint, epoch = options.checkpoint or CHECKPOINT, options.epoch or EPOCH
-        flow = load.flow("rescale", rate, ArrivalSink(path), checkpoint, 2, epoch=epoch)
-        driven = Driven(flow, path, rate, options.on, workers)
+        make = partial(load.flow, "rescale", rate, ArrivalSink(path), checkpoint, 2, epoch=epoch)
+        driven = Driven(make(), path, rate, options.on, workers)
         try:
             driven.steady(load.cold_keys)
             state_bytes = driven.state_bytes()
@@ -61,7 +69,8 @@ def run(options: Options, tell: Tell) -> Outcome:
             driven.rest(options.seconds or STEADY_SECONDS)
             changes: list[Change] = []
             while len(changes) < wanted:
-                change = _change(driven, rng)
+                upgraded = make(version=len(changes) + 1) if options.part == UPGRADE else None
+                change = _change(driven, rng) if upgraded is None else _upgrade(driven, upgraded)
                 if change.moved_share >= LEAST_MOVED:
                     changes.append(change)
                     tell(f"{change.operator}: {change.before} -> {change.after}", len(changes) / wanted)
@@ -80,6 +89,7 @@ def run(options: Options, tell: Tell) -> Outcome:
         "rescale",
         {
             "on": options.on,
+            "part": options.part or "scale",
             "workers": workers,
             "rate_rows_per_second": rate,
             "keys": KEYS,
@@ -110,6 +120,14 @@ def _change(driven: Driven, rng: Random) -> Change:
     after = _ranges(job, operator)
     moved = sum(part.size for part in after if part not in before)
     return Change(operator, began_ns, ended_ns, len(before), len(after), moved / BUCKETS)
+
+
+def _upgrade(driven: Driven, flow: seep.Flow) -> Change:
+    """The whole operator stands still from the last epoch of the old code to the first of the new one."""
+    parts = len(_ranges(driven.job, FIRST))
+    began_ns = time.monotonic_ns()
+    driven.job.upgrade(flow)
+    return Change(FIRST, began_ns, time.monotonic_ns(), parts, parts, 1.0)
 
 
 def _ranges(job: Job, operator: str) -> list[KeyRange]:

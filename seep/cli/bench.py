@@ -34,7 +34,7 @@ def bench(
         int | None, typer.Option("--starts", min=1, help="numbers of partitions to start from (policies); else 36")
     ] = None,
     part: Annotated[
-        str | None, typer.Option("--part", help="this part alone: checkpoints or metrics (overhead)")
+        str | None, typer.Option("--part", help="this part alone: checkpoints or metrics (overhead), upgrade (rescale)")
     ] = None,
     rows: Annotated[
         int | None, typer.Option("--rows", min=1_000, help="end after so many rows; else measure for some seconds")

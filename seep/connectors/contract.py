@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from seep.model.care import Care, carefree
+
 
 class Refused(NamedTuple):
     """What lay in a split but could not be read as a row."""
@@ -97,6 +99,8 @@ class Opening:
     """Of a Table, whose rows are changes: each says which in the column `seep.model.arrow.CHANGE`."""
     forgotten: bool = False
     """Epochs with rows were published and have been forgotten, by this partition or one started before it."""
+    care: Callable[[int], Care] = carefree
+    """By epoch: how a user's own code is run."""
 
 
 class Sink(Protocol):

@@ -23,6 +23,7 @@ from seep.connectors.contract import Committed, Opening, Publish, Refused, Rows
 from seep.connectors.trouble import Trouble
 from seep.errors import DataLoss, Misuse, Retry, SeepError
 from seep.model.arrow import BUCKET
+from seep.model.care import Spot
 from seep.model.schema import normalise, physical, record_of, schema_of
 
 AGAIN_SECONDS = 30.0
@@ -355,14 +356,19 @@ class OwnSink:
         sink = copy.copy(self._sink)
         sink.writer = f"{self._run}-{opening.name}-{opening.number}"
 
+        def shown(call: str, epoch: int) -> str:
+            return f"sink {opening.name!r}: {call} of epoch {epoch}"
+
         def publish(commits: Sequence[Committed]) -> int:
             written = -1
             for epoch, record, _ in commits:
                 if record is not None and record.num_rows:
                     rows, written = record.drop_columns([BUCKET]), epoch
-                    _called(self._who, f"write({epoch}, ..)", partial(sink.write, epoch, rows))
+                    with opening.care(epoch).whole(Spot("write", 0, 0), partial(shown, "write", epoch)):
+                        _called(self._who, f"write({epoch}, ..)", partial(sink.write, epoch, rows))
             if written >= 0:
-                _called(self._who, f"commit({written})", partial(sink.commit, written))
+                with opening.care(written).whole(Spot("commit", 0, 0), partial(shown, "commit", written)):
+                    _called(self._who, f"commit({written})", partial(sink.commit, written))
             return commits[-1].epoch
 
         return publish

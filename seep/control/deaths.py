@@ -31,6 +31,8 @@ UNCONFIRMED_AT_MOST = 100
 class _Known(NamedTuple):
     reached: int
     """The epoch it had got to."""
+    published: int
+    """... and, of a sink, up to which it had published: rows that nobody has seen may still kill it."""
     times: int
     """How often it died there."""
     crashes: int
@@ -63,15 +65,16 @@ class Deaths:
         it."""
         known = self._of(entry)
         epoch = last.epoch if last is not None else -1
-        times, crashes = known.times, known.crashes
-        if epoch > known.reached:
-            times, crashes = 0, crashes if epoch <= known.reached + NEAR * 2 ** min(crashes, LONG) else 0
+        published = min(epoch, last.published) if last is not None else -1
+        times = 0 if epoch > known.reached else known.times
+        crashes = 0 if published > known.published + NEAR * 2 ** min(known.crashes, LONG) else known.crashes
         if entry.worker in self._gone:
             if self._gone[entry.worker]:
                 crashes += 1
             else:
                 self._unconfirmed.setdefault(entry.worker, []).append(entry.partition)
-        self._known[entry.partition] = known = _Known(max(epoch, known.reached), times + 1, crashes)
+        reached, published = max(epoch, known.reached), max(published, known.published)
+        self._known[entry.partition] = known = _Known(reached, published, times + 1, crashes)
         if known.times < HOPELESS:
             return ""
         return f"SeepError: {shown} died {HOPELESS} times at epoch {known.reached}; see the workers' logs"
@@ -94,9 +97,9 @@ class Deaths:
     def found(self, entry: Entry) -> None:
         """A row was found that it died on: it may die again on others that are near. Those that were in the same
         process, and got no further because of it, begin anew."""
-        self._known = {partition: _Known(known.reached, 0, 0) for partition, known in self._known.items()}
-        self._known[entry.partition] = _Known(self._of(entry).reached, SUSPECT_AFTER, SUSPECT_AFTER)
+        self._known = {partition: known._replace(times=0, crashes=0) for partition, known in self._known.items()}
+        self._known[entry.partition] = self._of(entry)._replace(times=SUSPECT_AFTER, crashes=SUSPECT_AFTER)
 
     def _of(self, entry: Entry) -> _Known:
         """One that a controller before this one has suspected is not a stranger."""
-        return self._known.get(entry.partition, _Known(entry.reached, entry.deaths, entry.deaths))
+        return self._known.get(entry.partition, _Known(entry.reached, entry.reached, entry.deaths, entry.deaths))

@@ -31,6 +31,7 @@ HELD = (
     "moving",
     "settling",
     "rising",
+    "warming",
     "hot-key",
     "slots",
     "ineffective",
@@ -248,6 +249,8 @@ class Governor:
         held = self._held_both(name, at, journal)
         if not held and lag < self.guards.backlog_seconds and any(s.rising for s in seen.operators.values()):
             held = "rising: more rows come from second to second"
+        if not held and one.warming:
+            held = f"warming: {one.rate:,.0f} rows a second of its work are not what it takes by now"
         if not held and lag < LITTLE_SECONDS and self._turned(name, at, "out"):
             held = f"waiting: it has shrunk in the last {self.guards.turn_seconds:.0f} s, and nothing piles up"
         alone = one.hot_share * one.busiest

@@ -23,6 +23,8 @@ NEEDED = (ROWS_IN, ROWS_OUT, BUSY, ARRIVED, LAG_ROWS, LAG_SECONDS, STATE_BYTES, 
 
 JUMP, AGREE = 1.3, 0.15
 """So many times the mean of the window is a jump; two rates that differ by less agree."""
+WARMING = 3.0
+"""So many times what a partition takes over the window, and it was still warming up when the window began."""
 LEAST_SAMPLES = 3
 """Of each series in a window; fewer say nothing about a rate."""
 
@@ -56,6 +58,8 @@ class Seen:
     """Of a source: rows that came, whether or not they were read; after a jump, those of the last moment."""
     rising: bool = False
     """There is a jump, and nobody knows yet where it ends."""
+    warming: bool = False
+    """Of late each takes far more rows in a second of work than over the whole window."""
     lag_rows: float = 0.0
     lag_seconds: float = 0.0
     state_bytes: float = 0.0
@@ -150,6 +154,7 @@ def _seen(name: str, kind: str, pieces: Sequence[Piece], targets: Mapping[str, s
         sent,
         arrival=arrival,
         rising=rising,
+        warming=_by_work(pieces, 2) > WARMING * _by_work(pieces, 0) > 0,
         lag_rows=sum(_latest(pieces, LAG_ROWS)),
         lag_seconds=max(_latest(pieces, LAG_SECONDS), default=0.0),
         state_bytes=sum(_latest(pieces, STATE_BYTES)),
@@ -169,6 +174,13 @@ def _arrival(counters: Sequence[Sequence[tuple[float, float]]]) -> tuple[float, 
     return (last, False) if abs(last - before) <= AGREE * last else (mean, True)
 
 
+def _by_work(pieces: Sequence[Piece], skipped: int) -> float:
+    """Rows by the second of work, without the first samples of the window."""
+    rows = sum(_risen(points[skipped:]) for piece in pieces for (name, _), points in piece.items() if name == ROWS_IN)
+    work = sum(_risen(piece[BUSY, ""][skipped:]) for piece in pieces)
+    return rows / work if work > 0 else 0.0
+
+
 def _rates(piece: Piece, family: str) -> Iterable[float]:
     return (_rate(points) for (name, _), points in piece.items() if name == family)
 
@@ -176,10 +188,11 @@ def _rates(piece: Piece, family: str) -> Iterable[float]:
 def _rate(points: Sequence[tuple[float, float]]) -> float:
     """By the second between the first and the last sample. A counter that fell was started anew."""
     seconds = points[-1][0] - points[0][0] if points else 0.0
-    if seconds <= 0:
-        return 0.0
-    risen = sum(max(0.0, later[1] - earlier[1]) for earlier, later in pairwise(points))
-    return risen / seconds
+    return _risen(points) / seconds if seconds > 0 else 0.0
+
+
+def _risen(points: Sequence[tuple[float, float]]) -> float:
+    return sum(max(0.0, later[1] - earlier[1]) for earlier, later in pairwise(points))
 
 
 def _latest(pieces: Sequence[Piece], family: str) -> list[float]:

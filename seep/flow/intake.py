@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from seep.connectors.contract import Rows, Source
 from seep.errors import Misuse
 from seep.flow.fused import Runner, Tails, constant
 from seep.model.arrow import ArrowBatch
-from seep.model.care import CAREFREE, Care
+from seep.model.care import CAREFREE, Care, Spot
 from seep.model.schema import normalise, physical
 from seep.partition.contract import Reading, split_bucket
 
@@ -73,10 +74,12 @@ class SourceIntake:
         return self.plan.idle_ms
 
     def read(self, split: int, position: Any, until: Any, limit_rows: int, now_ms: int) -> Reading | None:
-        found = self.plan.connector.read(split, position, until, limit_rows, now_ms)
+        origin = split_bucket(split, self.splits)
+        where = partial("source {!r}: read of split {} at {!r:.100}".format, self.plan.name, split, position)
+        with self.care.whole(Spot(f"{split}:read", origin, 0), where):
+            found = self.plan.connector.read(split, position, until, limit_rows, now_ms)
         if found is None:
             return None
-        origin = split_bucket(split, self.splits)
         site = Site(self.plan.name, self.epoch, Tally(), care=self.care, step=f"{split}:")
         record = found.record if found.record.schema == self._schema else self._fitted(found.record)
         outputs = {"out": ArrowBatch(record, constant(origin, record.num_rows))}

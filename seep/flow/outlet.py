@@ -6,7 +6,7 @@ records of several partitions, before and after splits and merges, can be put in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from seep.connectors.contract import AT_MOST_ONCE, Committed, Opening, Publish, Sink
 from seep.model.arrow import BUCKET, CHANGE, DELETE, ArrowBatch
+from seep.model.care import Care, carefree
 from seep.model.epoch import Moment
 from seep.model.ids import PartitionId
 
@@ -44,12 +45,13 @@ class SinkOutlet:
     def __init__(self, plan: OutletPlan) -> None:
         self.plan = plan
         self.repeats = plan.guarantee != AT_MOST_ONCE
+        self.care: Callable[[int], Care] = carefree
         self._opening = Opening(plan.name, guarantee=plan.guarantee, table_keys=plan.table_keys)
         self._publish: Publish | None = None
 
     def begin(self, partition: PartitionId, rows: int, record: bytes | None) -> None:
         forgotten = rows > (0 if record is None else decode(record).num_rows)
-        self._opening = replace(self._opening, number=partition.number, forgotten=forgotten)
+        self._opening = replace(self._opening, number=partition.number, forgotten=forgotten, care=self.care)
 
     def encode(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> bytes | None:
         batches = [batch for _, batch in inputs if batch.rows]
@@ -57,16 +59,22 @@ class SinkOutlet:
             return None
         batch = ArrowBatch.concat(batches).by_bucket()
         record = batch.record.append_column(BUCKET, pa.array(batch.buckets, pa.uint16()))
-        target = pa.BufferOutputStream()
-        with pa.ipc.new_stream(target, record.schema) as writer:
-            writer.write_batch(record)
-        return bytes(target.getvalue().to_pybytes())
+        measured = pa.MockOutputStream()
+        _write(record, measured)
+        target = pa.allocate_buffer(measured.size())  # one that grew would copy what it has each time
+        _write(record, pa.FixedSizeBufferWriter(target))
+        return bytes(target.to_pybytes())
 
     def publish(self, commits: Sequence[tuple[int, bytes | None, bool]]) -> int:
         if self._publish is None:
             self._publish = self.plan.sink.open(self._opening)
         rows = [Committed(epoch, None if data is None else decode(data), ended) for epoch, data, ended in commits]
         return self._publish(rows)
+
+
+def _write(record: pa.RecordBatch, target: pa.NativeFile) -> None:
+    with pa.ipc.new_stream(target, record.schema) as writer:
+        writer.write_batch(record)
 
 
 def decode(record: bytes) -> pa.RecordBatch:

@@ -7,8 +7,11 @@ nothing costs time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
+
+from seep.errors import Misuse
 
 DIED = "the process died on this row, again and again"
 """What a dead letter says of it."""
@@ -64,5 +67,19 @@ class Care:
         if self._note is not None:
             self._note(None)
 
+    @contextmanager
+    def whole(self, spot: Spot, shown: Callable[[], str]) -> Iterator[None]:
+        """Around a call of user code of which no single row can be left out. Raises Misuse once it is condemned."""
+        if self._note is not None and self._note(spot):
+            raise Misuse(f"{shown()}: the process died again and again in this call; fix it, or what it calls")
+        try:
+            yield
+        finally:
+            self.end()
+
 
 CAREFREE = Care()
+
+
+def carefree(epoch: int) -> Care:
+    return CAREFREE

@@ -6,7 +6,7 @@ Everything it remembers comes out of `snapshot` and goes in through `load`, cut 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -121,6 +121,9 @@ class Outlet(Protocol):
     repeats: bool
     """False: it must not happen twice (at most once). What is found committed at the start may have been visible
     before, and what could not be published may be, too: neither is tried again."""
+
+    care: Callable[[int], Care]
+    """How the user's code that publishes an epoch is run; set before `begin`."""
 
     def encode(self, moment: Moment, inputs: Sequence[tuple[int, Batch]]) -> bytes | None:
         """The record of this epoch (None: no rows). The same bytes at every replay."""

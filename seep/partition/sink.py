@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from seep.model.batch import DIGESTS, Batch
+from seep.model.care import Care
 from seep.model.epoch import Moment
 from seep.model.ids import BEGINNING, FOREVER
 from seep.partition.contract import Graph, Outlet
 from seep.partition.desk import Call, Desk
 from seep.partition.histogram import Histogram
 from seep.partition.inputs import Inputs
+from seep.partition.wary import Wary
 from seep.protocol.effects import Append, FenceStore, Publish, Published, ReadLog, StoreReply, Truncate
 from seep.protocol.journal import SEALED, Entry
 from seep.protocol.messages import Accepted, DataMessage, Frame, Refused, Status
@@ -44,6 +46,8 @@ class SinkPartition:
         self.entry = entry
         self.node = graph.nodes[entry.partition.operator]
         self.outlet: Outlet = self.node.make()
+        self.wary = Wary(desk, entry)
+        self.outlet.care = self._care
         self.inputs = Inputs(desk, entry, graph.inputs(self.node.name))
         self.moment = Moment(0, 0, BEGINNING, BEGINNING)
         self.committed = entry.base_epoch
@@ -61,8 +65,9 @@ class SinkPartition:
         """From the cut at the source to the commit here, of epochs with rows."""
         self.forgettable, self.truncated_ms = 0, desk.now_ms
         """What was published when the log was last truncated: the next time it may be forgotten."""
-        self.unpublished: deque[int] = deque()
-        """Bytes of each publish not answered yet: neither the end nor the seal is final before they are."""
+        self.unpublished: deque[tuple[int, int]] = deque()
+        """Epoch and bytes of each publish not answered yet: neither the end nor the seal is final before they are."""
+        self.unpublished_bytes = 0
         self.held: list[Publish] = []
         """Of these, what waits for those who had our keys before us."""
         self.closed = False
@@ -162,7 +167,7 @@ class SinkPartition:
         return self.running and not (self.failure or self.inputs.failure or self.fenced or self._is_behind())
 
     def _is_behind(self) -> bool:
-        return len(self.unpublished) >= UNPUBLISHED_EPOCHS or sum(self.unpublished) >= UNPUBLISHED_BYTES
+        return len(self.unpublished) >= UNPUBLISHED_EPOCHS or self.unpublished_bytes >= UNPUBLISHED_BYTES
 
     def _stop(self) -> int:
         """The last epoch to commit: of our life, or of a hand-over (none while its epoch is being agreed on)."""
@@ -201,7 +206,8 @@ class SinkPartition:
             self.advance()
 
     def _publish(self, epoch: int, record: bytes | None, ended: bool) -> None:
-        self.unpublished.append(len(record or b""))
+        self.unpublished.append((epoch, len(record or b"")))
+        self.unpublished_bytes += self.unpublished[-1][1]
         self.held.append(Publish(self.entry.partition, epoch, record, ended))
         self._let_out()
 
@@ -213,9 +219,10 @@ class SinkPartition:
             self.held = []
 
     def _is_preceded(self) -> bool:
+        """By numbers, not by epochs: of two that were sealed before they took any, each would come after the other."""
         mine = self.entry
-        others = (e for e in self.desk.journal.of(mine.partition.operator) if e.partition != mine.partition)
-        return any(e.role == SEALED and e.last < mine.first and e.key_range.overlaps(mine.key_range) for e in others)
+        older = (e for e in self.desk.journal.of(mine.partition.operator) if e.partition < mine.partition)
+        return any(e.role == SEALED and e.key_range.overlaps(mine.key_range) for e in older)
 
     def _close(self) -> None:
         """Our life is over: what the outlet still holds back must become visible."""
@@ -226,7 +233,7 @@ class SinkPartition:
     def published(self, answer: Published) -> None:
         was_behind, upto = self._is_behind(), answer.upto
         for _ in range(answer.count):
-            self.unpublished.popleft()
+            self.unpublished_bytes -= self.unpublished.popleft()[1]
         self.failure = self.failure or answer.failure
         final = not self.unpublished and (self.ended or self.closed)
         self.desk.changed = self.desk.changed or final or bool(answer.failure)
@@ -236,6 +243,10 @@ class SinkPartition:
             below, self.forgettable, self.truncated_ms = self.forgettable, max(upto, 0), self.desk.now_ms
             if below:
                 self.desk.effects.append(Truncate(self.entry.partition, self.entry.generation, below))
+
+    def _care(self, epoch: int) -> Care:
+        """Called where it is published, on another thread. A note for each epoch is cheap: all of them get one."""
+        return self.wary.care(epoch, -1)
 
     def _is_read(self) -> bool:
         """An audit or a savepoint of one epoch looks at what was committed up to then: some of the past stays."""
@@ -293,6 +304,7 @@ class SinkPartition:
             statistics={"rows_in": self.sum[0]},
             watermark=self.moment.watermark,
             heard=self.inputs.heard if self.running else -1,
+            published=self.unpublished[0][0] - 1 if self.unpublished else FOREVER,
         )
 
     def stop(self) -> None:

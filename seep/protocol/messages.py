@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from seep.model.batch import Batch
 from seep.model.epoch import Progress
-from seep.model.ids import BEGINNING, NOWHERE, Generation, KeyRange, PartitionId, Place
+from seep.model.ids import BEGINNING, FOREVER, NOWHERE, Generation, KeyRange, PartitionId, Place
 from seep.protocol.journal import Journal, Poison
 from seep.state.checkpoint import Checkpoint
 
@@ -215,6 +215,8 @@ class Status:
     """A receiver: the highest epoch number that it has heard of, taken or not."""
     refusal: str = ""
     """It cannot go on with the code of a pending upgrade, and why; it goes on with what it has."""
+    published: int = FOREVER
+    """A sink: so far all is published that was committed; FOREVER: as far as `epoch`, as with others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 It follows the epoch logs of the sources and the committed logs of the sinks, file by file, and disturbs nobody. From a
 savepoint taken at the beginning the flow is run on in this process, one epoch after the other, over the same cuts of
-the input, by the simulator's oracle: no partitions, no protocol, no faults. What the sinks have committed must be that.
+the input, by the simulator's oracle: no partitions, no protocol, no faults; an operator that is upgraded meanwhile runs
+the new code from the epoch that the journal names. What the sinks have committed must be that.
 An input that cannot be read again, or a log of which something was missed, is said and never passed over.
 """
 
@@ -18,12 +19,12 @@ from seep.flow.outlet import decode
 from seep.model.arrow import ArrowState, compact
 from seep.model.epoch import Moment
 from seep.model.ids import PartitionId
-from seep.partition.contract import Graph
+from seep.partition.contract import Graph, Upgrade
 from seep.protocol.effects import ReadJournal
 from seep.protocol.journal import Journal
 from seep.running.compared import Difference, compare
 from seep.running.savepoint import Savepoint
-from seep.runtime.job import JobDirectory
+from seep.runtime.job import Codes, JobDirectory
 from seep.runtime.stores.base import Tail
 from seep.sim.oracle import NOTHING_YET, Begun, expected, source_cuts
 
@@ -34,7 +35,8 @@ class Witness:
     """`seep.sim.oracle.Logs` of a real job."""
 
     def __init__(self, job: JobDirectory) -> None:
-        self.graph = _unseen(job.graph(job.codes()))
+        self.job = job
+        self.graph = _unseen(job.graph({}))
         self.store = job.store()
         self.history: dict[PartitionId, list[tuple[int, Any]]] = {}
         """Of what was seen; in order once it is judged."""
@@ -72,7 +74,8 @@ class Witness:
         if problems:
             return Difference(), problems
         try:
-            wanted = expected(self.graph, self, self.begun, upto)
+            before, upgrades = self._codes()
+            wanted = expected(_unseen(self.job.graph(before)), self, self.begun, upto, upgrades)
         except Exception as error:
             # Of a source that is gone, of a user's function: whatever it is, there is nothing to compare with.
             return Difference(), [f"the input could not be run again: {type(error).__name__}: {error}"]
@@ -109,6 +112,13 @@ class Witness:
             del seen[epoch]
 
     # --- judging -------------------------------------------------------------------------------------------------
+
+    def _codes(self) -> tuple[Codes, dict[str, Upgrade]]:
+        """What operators had been upgraded to when it began; and what they were upgraded to since, by name."""
+        known = self.journals[-1].codes if self.journals else {}
+        before = {name: tuple(c for c in codes if c.first <= self.begun.epoch) for name, codes in known.items()}
+        since = [code.name for codes in known.values() for code in codes if code.first > self.begun.epoch]
+        return {name: codes for name, codes in before.items() if codes}, {n: self.job.upgrade(n) for n in since}
 
     def _committed(self, sink: str, upto: int) -> Iterator[tuple[int, bytes]]:
         for partition, records in self.history.items():

@@ -39,6 +39,9 @@ NOTE = 6
 
 _HEAD = struct.Struct("<4sHHQ")
 _SUM = struct.Struct("<I")
+_LONG_BYTES = struct.Struct(">BI")
+"""What msgpack writes before that many bytes."""
+_MANY_BYTES = 1 << 16
 HEADER_BYTES = _HEAD.size + _SUM.size
 TRAILER_BYTES = _SUM.size + 32
 
@@ -114,6 +117,24 @@ def _length(view: memoryview) -> int:
 def encode_value(kind: int, value: Any, key: bytes) -> bytes:
     """A small plain value (numbers, text, bytes, lists, dicts) in its envelope."""
     return b"".join(bytes(p) for p in seal(kind, [msgpack.packb(value)], key))
+
+
+def encode_parts(kind: int, value: Any, key: bytes) -> list[Bytes]:
+    """The same as parts: many bytes that a value ends with are not copied."""
+    return seal(kind, _packed(value), key)
+
+
+def _packed(value: Any) -> list[Bytes]:
+    packer = msgpack.Packer(autoreset=False)
+    while isinstance(value, tuple | list) and value:
+        packer.pack_array_header(len(value))
+        for item in value[:-1]:
+            packer.pack(item)
+        value = value[-1]
+    if isinstance(value, bytes) and len(value) >= _MANY_BYTES:
+        return [packer.bytes() + _LONG_BYTES.pack(0xC6, len(value)), value]
+    packer.pack(value)
+    return [packer.bytes()]
 
 
 def decode_value(kind: int, data: Bytes, key: bytes) -> Any:

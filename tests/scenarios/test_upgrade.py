@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 
 import seep
+from seep.running.chaos import Verdict
 from seep.running.job import Job
+from seep.testing import chaos
 from tests.scenarios.conftest import Start
 from tests.scenarios.oracles import Gated, advance, number, process_of, send_signal, until, written_rows
 
@@ -47,6 +49,13 @@ class New(seep.Operator):
     def on_row(self, row: Any, ctx: Any) -> None:
         self.kept.value = str(int(self.kept.value) + 2 * row.n)
         ctx.emit({"key": row.key, "n": row.n, "epoch": ctx.epoch, "code": 2, "held": int(self.kept.value)})
+
+
+class Same(Old):
+    """Other code that does the same."""
+
+    def on_row(self, row: Any, ctx: Any) -> None:
+        super().on_row(row, ctx)
 
 
 class Stubborn(New):
@@ -173,6 +182,26 @@ def test_what_is_refused_changes_nothing(begin: Start, tmp_path: Path) -> None:
     assert not job.journal.codes
     gate.touch()
     check(job.wait(90)["rows"].to_pylist(), None)
+
+
+@pytest.mark.timeout(120)
+def test_chaos_judges_a_flow_that_is_upgraded_meanwhile(begin: Start, tmp_path: Path) -> None:
+    """Once before chaos begins, once in the middle of it: each epoch is compared with what its code makes of it."""
+    gate = tmp_path / "gate"
+    job = begin(flow_of(Old, gate), workers=3)
+    advance(job, 10, "rows")
+    job.upgrade(flow_of(Same, gate))
+    verdicts: list[Verdict] = []
+    beside = threading.Thread(target=lambda: verdicts.append(chaos(job, "kill every 1500ms", seconds=6.0)))
+    beside.start()
+    time.sleep(2.5)
+    first = job.upgrade(flow_of(New, gate))["upgraded"][0]["epoch"]
+    beside.join(60)
+    (found,) = verdicts
+    assert found.good, found
+    assert (found.compared > 1_000, found.done["kill"] >= 2) == (True, True)
+    gate.touch()
+    check(job.wait(60)["rows"].to_pylist(), first)
 
 
 APP = """

@@ -8,7 +8,7 @@ from importlib import import_module
 
 import pytest
 
-from benchmarks import exactlyonce, recovery
+from benchmarks import exactlyonce, recovery, rescale
 from benchmarks.outcome import Options
 from benchmarks.servers.kafka import fetched
 
@@ -61,6 +61,14 @@ def test_readers_of_committed_messages_see_each_result_once_on_spark() -> None:
     assert outcome.verified
     assert outcome.figures["unrecovered"] == 0
     assert [outcome.figures[kind] for kind in ("executor_kills", "controller_kills")] == [1, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_upgrades_are_measured_and_verified() -> None:
+    outcome = rescale.run(Options(kills=2, rate=5_000, seconds=1.0, part="upgrade"), lambda what, share: None)
+    assert outcome.verified
+    assert (outcome.figures["changes"], outcome.figures["gap_ms"]["count"]) == (2, 2 * rescale.RANGES)
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from seep.state.codec import (
     ForeignError,
     TruncatedError,
     decode_value,
+    encode_parts,
     encode_value,
     sealed_bytes,
 )
@@ -28,6 +29,14 @@ def test_a_value_comes_back() -> None:
     data = encode_value(RECORD, VALUE, KEY)
     assert decode_value(RECORD, data, KEY) == VALUE
     assert sealed_bytes(data) == len(data)
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 65_535, 65_536, 1_000_000])
+def test_parts_are_the_same_bytes(size: int) -> None:
+    many = b"x" * size
+    for value in (many, (0, 7, ((3, 4), many)), (0, [many]), (1, 7, None), [], (many, 1), {"a": many}):
+        parts = encode_parts(RECORD, value, KEY)
+        assert b"".join(map(bytes, parts)) == encode_value(RECORD, value, KEY)
 
 
 @given(st.data())

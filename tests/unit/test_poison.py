@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import seep
 from operators.apply import Apply, Operator
 from operators.batch_operator import BatchApply, BatchOperator
 from operators.reduce import Reduce
@@ -285,6 +286,26 @@ def test_a_closed_connection_is_a_death_once_the_backend_says_so() -> None:
     assert deaths.suspected(one).deaths == 0
     deaths.lost(one.worker, ended=True)
     assert deaths.certain(one)
+
+
+def test_a_sink_that_commits_and_never_publishes_makes_no_progress() -> None:
+    deaths, out = Deaths(), with_fields(entry(), partition=PartitionId("out", 0))
+    for epoch in range(100, 100 + 100 * CERTAIN_AFTER, 100):
+        deaths.lost(out.worker, ended=True)
+        assert not deaths.note(out, "out/0", Status(out.partition, out.generation, 1, epoch, published=90))
+    assert deaths.certain(out)
+    deaths.note(out, "out/0", Status(out.partition, out.generation, 1, 2_000))
+    assert deaths.suspected(out).deaths <= 1, "all that it has committed is published"
+
+
+def test_a_call_that_is_condemned_stops_with_its_name() -> None:
+    runs, spot, why = Runs(Spot("write", 0, 0)), Spot("write", 0, 0), "sink 'out': write of epoch 3: the process died"
+    care = Care(note=runs)
+    with pytest.raises(seep.Misuse, match=why), care.whole(spot, lambda: "sink 'out': write of epoch 3"):
+        raise AssertionError("it was run")
+    with pytest.raises(OSError, match="down"), care.whole(Spot("write", 0, 1), lambda: "another"):
+        raise OSError("the outside is down")
+    assert runs.noted[-1] is None, "who waits for the outside runs no user's code"
 
 
 def test_a_controller_that_comes_later_knows_what_was_suspected() -> None:

@@ -332,6 +332,30 @@ def test_who_knows_not_where_it_ends_waits() -> None:
     assert one(governed(3).look(flowing(900, 1_000, 1, rising=True, lag_seconds=9.0), journal())).changes
 
 
+@pytest.mark.parametrize(
+    ("rows", "busy", "warming"),
+    [
+        ((0, 100, 200, 300, 400), (0.0, 0.5, 1.0, 1.5, 2.0), False),
+        ((0, 3, 6, 300, 600), (0.0, 1.0, 2.0, 3.0, 4.0), False),
+        ((0, 1, 2, 102, 202), (0.0, 1.0, 2.0, 2.2, 2.4), True),
+        ((0, 0, 0, 0, 800), (0.0, 0.0, 0.0, 0.0, 2.8), False),
+        ((0, 0, 0, 0, 0), (0.0, 0.0, 0.0, 0.0, 0.0), False),
+    ],
+)
+def test_a_rate_of_the_first_moments_does_not_count(rows: Any, busy: Any, warming: bool) -> None:
+    times = [float(t) for t in range(len(rows))]
+    samples = {key: [(t, 0.5 * t) for t in times] for key in samples_of()}
+    samples[series(ROWS_IN, "work")] = list(zip(times, rows, strict=True))
+    samples[series(BUSY, "work")] = list(zip(times, busy, strict=True))
+    assert observe(graph(), journal(), samples, 4.0, 3.0).operators["work"].warming is warming
+
+
+def test_who_is_warming_up_does_not_grow() -> None:
+    seen = flowing(900, 1_000, 1)
+    cold = {**seen.operators, "work": replace(seen.operators["work"], warming=True)}
+    assert one(governed(3).look(Observed(0.0, cold), journal())).held.startswith("warming: 1,000 rows")
+
+
 def test_the_slowest_hundredth() -> None:
     samples = samples_of()
     for bound, counts in {"0.1": (0, 90, 980), "0.2": (0, 100, 995), "+Inf": (0, 100, 1_000)}.items():

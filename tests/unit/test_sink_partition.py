@@ -53,8 +53,8 @@ def test_what_others_have_of_the_same_keys_is_shown_first() -> None:
     assert shown(sink) == [10, 11]
 
 
-def test_others_of_other_keys_are_not_waited_for() -> None:
-    assert shown(started(entry(3, LOW, 10), [entry(0, HIGH, 1, 9), entry(1, LOW, 20, 30)], 1)) == [10]
+def test_others_of_other_keys_and_later_ones_are_not_waited_for() -> None:
+    assert shown(started(entry(1, LOW, 10), [entry(0, HIGH, 1, 9), entry(3, LOW, 20, 30)], 1)) == [10]
 
 
 def test_nothing_is_taken_while_too_much_is_not_shown() -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from seep.state.codec import (
     DamagedError,
     ForeignError,
     decode_value,
-    encode_value,
+    encode_parts,
     sealed_bytes,
 )
 
@@ -98,8 +99,9 @@ class Log:
         self._index = index
 
     def _write(self, values: Sequence[tuple[int, int, Any]], sync: bool) -> None:
-        data = [encode_value(RECORD, value, self._key) for value in values]
-        created, many = not self._path.exists(), sum(map(len, data)) >= MANY_BYTES
+        records = [encode_parts(RECORD, value, self._key) for value in values]
+        sizes, data = [sum(map(len, parts)) for parts in records], list(chain(*records))
+        created, many = not self._path.exists(), sum(sizes) >= MANY_BYTES
         offset = whole_blocks(self._index.end) if many else self._index.end
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -118,9 +120,9 @@ class Log:
             self._index.inode = os.fstat(descriptor).st_ino
         finally:
             os.close(descriptor)
-        for value, written in zip(values, data, strict=True):
-            self._apply(value, offset, len(written))
-            offset += len(written)
+        for value, size in zip(values, sizes, strict=True):
+            self._apply(value, offset, size)
+            offset += size
         if many:
             self._index.end = whole_blocks(offset)
         if created and sync:

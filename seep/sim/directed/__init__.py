@@ -21,6 +21,7 @@ from seep.sim.directed import (
     poison,
     saved,
     shown,
+    sizes,
     tables,
     upgrades,
     zombies,
@@ -49,6 +50,7 @@ FILES = (
     saved,
     shown,
     upgrades,
+    sizes,
 )
 
 

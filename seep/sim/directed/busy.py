@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from seep.model.epoch import Moment
 from seep.model.ids import Generation, PartitionId
+from seep.partition.worker import Worker
 from seep.sim.directed.registry import demand, scenario
+from seep.sim.light import Chained, Item
 from seep.sim.stage import Stage, chain
 
 SUSPECT_MS = 80.0
@@ -79,3 +84,30 @@ def busy_worker_that_was_given_up_gets_nothing() -> None:
     stage.at(40.0, occupy)
     stage.play_through(watch)
     demand(world.now_ms > 40.0 + 4 * SUSPECT_MS, "over before it could show")
+
+
+@scenario
+def who_is_at_work_shows_beside_the_loop() -> None:
+    """While an operator's code runs, and not after: who it is, and the last epoch that it has finished."""
+    said: set[tuple[PartitionId, int] | None] = set()
+
+    def working_on() -> set[tuple[PartitionId, int] | None]:
+        machines = [node.machine for node in stage.world.live_workers()]
+        return {machine.working_on() for machine in machines if isinstance(machine, Worker)}
+
+    class Watched(Chained):
+        def fold(self, moment: Moment, items: list[Item]) -> list[Item]:
+            said.update(working_on())
+            return super().fold(moment, items)
+
+    def set_clocks() -> None:
+        for node in stage.world.live_workers():
+            if isinstance(node.machine, Worker):
+                node.machine.clock = lambda: stage.world.now_ms
+
+    stage = Stage(chain(160, a=partial(Watched, keys=17)))
+    stage.at(2.0, set_clocks)
+    stage.at(60.0, lambda: demand(working_on() == {None}, f"nobody is at work, but {working_on()}"))
+    stage.play_through()
+    finished = sorted(work[1] for work in said if work is not None and work[0] == A)
+    demand(len(finished) > 10 and finished == list(range(finished[0], finished[-1] + 1)), f"{finished}")

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from seep.control.progress import progress
 from seep.control.requests import FixEpoch, ReleaseEpoch
 from seep.model.epoch import Moment
 from seep.model.ids import CONTROLLER, Generation, PartitionId
-from seep.partition.contract import Edge, Graph, Node
+from seep.partition.contract import Edge, Graph, Node, Reading
 from seep.partition.sink import SinkPartition
 from seep.partition.source import SourcePartition
 from seep.partition.worker import Worker
@@ -330,3 +331,43 @@ def collected_rows_stay() -> None:
     for partition, log in stage.world.store.history.items():
         if partition.operator == "out":
             demand(stage.world.store.logs[partition] == log, f"{partition} has lost what it committed")
+
+
+@scenario
+def who_is_behind_is_told() -> None:
+    """An operator is asleep: of it, and of whoever waits for it, it is said that it has epochs to take."""
+    stage, told = Stage(chain(400), suspect_ms=1_000.0), dict[str, Any]()
+
+    def ask() -> None:
+        controller = stage.world.controller
+        told.update({one["operator"]: one for one in progress(stage.graph, controller.journal, controller.statuses)})
+
+    stage.at(40.0, lambda: setattr(stage.host("a/0"), "asleep_until", 120.0))
+    stage.at(110.0, ask)
+    stage.play_through()
+    demand(set(told) == {"s", "a", "out"}, f"{told}")
+    demand(told["a"]["behind_epochs"] > 3 and told["a"]["waits_for"].startswith("a/0: "), f"{told}")
+    demand(told["out"]["waits_for"] == told["a"]["waits_for"], f"{told}")
+    demand(told["s"]["behind_epochs"] == 0 and told["s"]["epoch"] > told["a"]["epoch"], f"{told}")
+
+
+@scenario
+def sources_are_told_what_to_forget() -> None:
+    """Nothing that they were told to forget is asked for again, whoever dies; and they are told."""
+    forgotten: dict[int, int] = {}
+
+    class Keeps(LightIntake):
+        def forget(self, split: int, end: int) -> None:
+            demand(end >= forgotten.get(split, 0), f"split {split}: {end} after {forgotten}")
+            forgotten[split] = end
+
+        def read(self, split: int, position: Any, until: Any, limit_rows: int, now_ms: int) -> Reading | None:
+            by_oracle = stage.world.controller.finished
+            demand(by_oracle or (position or 0) >= forgotten.get(split, 0), f"split {split} is read from {position}")
+            return super().read(split, position, until, limit_rows, now_ms)
+
+    stage = Stage(chain(400, s=Keeps), checkpoint_ms=20.0)
+    for at_ms, partition in ((60.0, "s/0"), (110.0, "a/0"), (150.0, "s/0")):
+        stage.at(at_ms, partial(stage.crash, partition))
+    stage.play_through()
+    demand(len(forgotten) == 2 and min(forgotten.values()) > 100, f"{forgotten}")

@@ -156,6 +156,16 @@ def ranges_are_cut_by_the_load() -> None:
         _scaled(live, loads, profile, random)
 
 
+@scenario
+def all_the_load_in_one_bucket_still_makes_ranges() -> None:
+    live = _live([0, 1, BUCKETS])
+    loads = {entry.partition: [90 * (entry.key_range.high == 1)] * GROUPS for entry in live}
+    ranges = Profile(live, loads).split(KeyRange(0, BUCKETS), 4)
+    demand(ranges[0].low == 0 and ranges[-1].high == BUCKETS, f"{ranges}")
+    for one, other in pairwise(ranges):
+        demand(one.low < one.high == other.low, f"{ranges}")
+
+
 def _scaled(live: list[Entry], loads: dict[PartitionId, list[int]], profile: Profile, random: Random) -> None:
     old, ranges = plan_scale(live, 2, loads)
     pairs = [profile.of(KeyRange(live[i].key_range.low, live[i + 1].key_range.high)) for i in range(2)]

@@ -149,6 +149,26 @@ def row_that_kills_once_stays() -> None:
     demand(len(kills) == 1, "it never killed")
 
 
+@scenario
+def row_that_kills_now_and_then_stays() -> None:
+    """Every second time that it is run, between kills that were not its doing: a row is condemned that does nothing
+    else."""
+    runs: list[Row] = []
+    last: list[World] = []
+
+    def deadly(row: Row) -> bool:
+        suspected = last and any(e.deaths > DEATHS for e in last[0].controller.journal.entries.values())
+        if suspected and len(runs) < 6 and row == (runs or [row])[0]:
+            runs.append(row)
+            return len(runs) % 2 == 1
+        return False
+
+    stage = _operator(deadly, 400)
+    last.append(stage.world)
+    _killed_after_its_rows(stage, HOPELESS - 10)
+    demand(len(runs) == 6, f"it was run {len(runs)} times")
+
+
 def _gone_otherwise(crash: Callable[[World, str], None]) -> None:
     """Dies thrice by itself; from then on something else happens whenever it comes to the row."""
     stage = _operator()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+from seep.control.deaths import NEAR, SUSPECT_AFTER
 from seep.model.ids import Generation, PartitionId
 from seep.protocol.effects import Append, FenceStore, Publish, ReadLog
 from seep.sim.directed.registry import demand, scenario
@@ -32,6 +35,28 @@ def split_sink_shows_in_order() -> None:
     stage.play_through()
     demand(len(set(shown)) == 3, "the sink was not split")
     demand(sorted(shown, key=bool) == shown, "a successor has shown its epochs before those that came earlier")
+
+
+@scenario
+def sinks_without_an_epoch_show_nothing_and_go() -> None:
+    """Nothing comes to a sink while it is split, merged and split again, and its outside is slow: those in between are
+    sealed before they have taken anything, and still there together."""
+    stage = Stage(chain(300), suspect_ms=1_000.0)
+    publish, together = stage.world._publish, [0]
+
+    def slowly(node: SimNode, effect: Publish) -> None:
+        stage.world.at(SLOW_MS if effect.partition.number == 0 else 0.0, publish, node, effect)
+
+    def watch() -> None:
+        empty = [e for e in stage.world.controller.journal.of("out") if e.last < e.first]
+        together[0] = max(together[0], len(empty))
+
+    stage.world._publish = slowly  # type: ignore[method-assign]
+    stage.at(50.0, lambda: setattr(stage.host("s/0"), "asleep_until", 200.0))
+    for at_ms, count in ((60.0, 2), (80.0, 1), (100.0, 2)):
+        stage.scale(at_ms, "out", count)
+    stage.play_through(watch)
+    demand(together[0] == 3, f"{together[0]} that took nothing were there together")
 
 
 class OnceOutlet(LightOutlet):
@@ -67,6 +92,38 @@ def at_most_once_shows_nothing_twice() -> None:
     demand(set(shown) <= set(committed), "something was shown that is not committed")
     lost = len(committed) - len(shown)
     demand(0 < lost <= 2 * len(deaths), f"of {len(committed)} epochs {lost} were lost by {len(deaths)} crashes")
+
+
+@scenario
+def committing_is_no_progress_of_a_sink_that_dies_publishing() -> None:
+    """Each start commits some more epochs before it dies of the same one: it is suspected all the same."""
+    stage = Stage(chain(2_000), suspect_ms=1_000.0)
+    world, publish = stage.world, stage.world._publish
+    committed: list[int] = []
+
+    def show(node: SimNode, effect: Publish) -> None:
+        if effect.epoch >= 20 and len(committed) < SUSPECT_AFTER:
+            deadly = stage.world.store.history[effect.partition]
+            stage.at(300.0, lambda: die(node, deadly[-1][0]))
+        elif node.alive:
+            publish(node, effect)
+
+    def die(node: SimNode, epoch: int) -> None:
+        if node.alive:
+            committed.append(epoch)
+            world.crash(node.name)
+
+    world._publish = show  # type: ignore[method-assign]
+    suspected: list[int] = []
+
+    def is_suspected() -> bool:
+        return any(entry.deaths >= SUSPECT_AFTER for entry in world.controller.journal.of("out"))
+
+    stage.when(is_suspected, lambda: suspected.append(1))
+    stage.play_through()
+    further = min(later - before for before, later in pairwise(committed))
+    demand(further > NEAR * 2**SUSPECT_AFTER, f"it has hardly committed more: {committed}")
+    demand(bool(suspected), "it was never suspected")
 
 
 @scenario

@@ -117,4 +117,12 @@ POISON = (
         "        return False",
         scenario="row-that-kills-is-left-out",
     ),
+    Mutant(
+        "committing-is-progress",
+        "a sink that dies while it publishes gets no further, however much it commits",
+        DEATHS,
+        "min(epoch, last.published)",
+        "epoch",
+        scenario="committing-is-no-progress-of-a-sink-that-dies-publishing",
+    ),
 )

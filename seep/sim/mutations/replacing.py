@@ -190,6 +190,14 @@ REPLACE = (
         scenario="split-sink-shows-in-order",
     ),
     Mutant(
+        "sealed-come-first",
+        "of two sinks that took nothing only the later one waits for the other",
+        SINK,
+        "        older = (e for e in self.desk.journal.of(mine.partition.operator) if e.partition < mine.partition)",
+        "        older = (e for e in self.desk.journal.of(mine.partition.operator) if e.last < mine.first)",
+        scenario="sinks-without-an-epoch-show-nothing-and-go",
+    ),
+    Mutant(
         "shown-again",
         "a sink that may show each epoch once shows nothing that an earlier start has committed",
         SINK,

@@ -79,4 +79,27 @@ SURVIVORS: dict[str, str] = {
     "newest = max((known.statuses[p].epoch for p in replace.old if p in known.statuses), default=(1))": (
         "nothing is heard of the old ones: the switch lies after what the new ones have reached"
     ),
+    "return again_bytes <= 2 * self.state_bytes or self.chain >= LONG_CHAIN  ->  "
+    "return again_bytes <= (1) * self.state_bytes or self.chain >= LONG_CHAIN": (
+        "tuning: when all of the state is written again instead of one more increment"
+    ),
+    "self._known = {partition: known._replace(times=0, crashes=0) for partition, known in self._known.items()}  ->  "
+    "pass": (
+        "no epoch of the simulator's flows has enough rows that kill for a neighbour to be given up meanwhile; a unit"
+        " test is about it (tests/unit/test_poison.py)"
+    ),
+    "self._desk.changed = True  ->  pass": "in accuse: it is told with the next report, which comes by itself",
+    "return -1  ->  return -(0)": "an upgrade's, asked for only while one is pending",
+    "self._since_ms = 0.0  ->  pass": "set by the first look, which precedes every use",
+    "elif part is None or section.key_range == EVERYTHING or section.key_range.overlaps(part):  ->  "
+    "elif part is None or section.key_range != EVERYTHING or section.key_range.overlaps(part):": (
+        "more sections are read than need be; of each only what lies in the range is taken"
+    ),
+    "parts.append(bytes(-size % 8))  ->  parts.append(bytes(-size % (7)))": (
+        "sections begin at other places of the file than those that a processor likes, and are found by their places"
+    ),
+    "e.role != LIVE or e.base for e in self.journal.entries.values()  ->  "
+    "e.role == LIVE or e.base for e in self.journal.entries.values()": (
+        "tuning: whether the controller acts on a report at once or at its next tick"
+    ),
 }
