@@ -3,6 +3,9 @@
 A copy in memory is good when it is no older than the newest version the store has; newer means that the store's copy
 of that version is damaged. The store is asked only for that number, so a large state is not read twice. Of another's
 checkpoint only the part of our own key range is asked for, and never its β.
+
+Where the store has nothing left that can be used, the flow would have to stop: then copies are asked for once more, with
+patience, and of our own the version before the newest will do, too, as it does in the store.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from seep.protocol.messages import Fetch, Held
 
 PATIENCE_MS = 40.0
 """So long one waits for copies: a worker that has none says so at once, one that is dead says nothing."""
+LAST_RESORT_MS = 3_000.0
+"""And so long when nothing else is left."""
 
 
 class Loading:
@@ -29,6 +34,12 @@ class Loading:
         """Workers that have not answered yet."""
         self.wanted = upto
         """No older version will do."""
+        self.refusal: StoreReply | None = None
+        """The store has said that it has nothing that can be used."""
+
+    @property
+    def patience_ms(self) -> float:
+        return PATIENCE_MS if self.refusal is None else LAST_RESORT_MS
 
 
 class Loader:
@@ -52,7 +63,7 @@ class Loader:
     def _load(self, partition: PartitionId, upto: int, part: KeyRange | None, then: Continuation, call: Call) -> None:
         workers = upstream_workers(self.desk, self.graph, partition.operator)
         if not workers or not self.desk.settings.copies_bytes or call != self.desk.call:
-            self._from_store(partition, upto, part, then, call)
+            call(self, lambda token: LoadCheckpoints(token, partition, upto, part), then)
         elif upto:
             self._ask(partition, Loading(upto, part, then, self.desk.now_ms), workers)
         else:
@@ -93,15 +104,30 @@ class Loader:
             self._give_up(message.partition)
 
     def tick(self) -> None:
-        late = [p for p, one in self.loading.items() if self.desk.now_ms - one.asked_ms >= PATIENCE_MS]
+        late = [p for p, one in self.loading.items() if self.desk.now_ms - one.asked_ms >= one.patience_ms]
         for partition in late:
             self._give_up(partition)
 
     def _give_up(self, partition: PartitionId) -> None:
         loading = self.loading.pop(partition)
-        self._from_store(partition, loading.upto, loading.part, loading.then, self.desk.call)
+        if loading.refusal is not None:
+            loading.then(loading.refusal)
+            return
 
-    def _from_store(
-        self, partition: PartitionId, upto: int, part: KeyRange | None, then: Continuation, call: Call
-    ) -> None:
-        call(self, lambda token: LoadCheckpoints(token, partition, upto, part), then)
+        def read(reply: StoreReply) -> None:
+            if reply.error == "damaged":
+                self._last_resort(partition, loading, reply)
+            else:
+                loading.then(reply)
+
+        self.desk.call(self, lambda token: LoadCheckpoints(token, partition, loading.upto, loading.part), read)
+
+    def _last_resort(self, partition: PartitionId, loading: Loading, refusal: StoreReply) -> None:
+        loading.refusal = refusal
+        loading.asked_ms = self.desk.now_ms
+        if not loading.upto:
+            loading.wanted -= 1
+        workers = upstream_workers(self.desk, self.graph, partition.operator)
+        self._ask(partition, loading, workers)
+        if not workers:
+            self._give_up(partition)

@@ -58,7 +58,7 @@ class LoadCheckpoints:
 
 @dataclass(frozen=True, slots=True)
 class NewestVersion:
-    """-> the highest version there is of the partition's checkpoints (0: none). Reads none of them."""
+    """-> the highest version there is of the partition's checkpoints, damaged or not (0: none). Reads none of them."""
 
     token: int
     partition: PartitionId

@@ -296,6 +296,7 @@ class TestObjects(Contract):
         assert versions(store) == [1]
         assert store.statistics()["damaged_checkpoints"] == (change != "gone")
         assert versions(self.again(tmp_path)) == [1]
+        assert value(store, NewestVersion(1, PART)) == 2
         store.perform(DropCheckpoints(PART, OLD, 2))
         assert ask(store, LoadCheckpoints(1, PART)).error == "damaged"
         store.perform(DropCheckpoints(PART, OLD, 3))
@@ -386,6 +387,7 @@ class TestDirectory(Contract):
         assert store.statistics()["damaged_checkpoints"] == 1
         assert versions(store) == [1]
         assert self.file(tmp_path, "2.checkpoint.damaged").exists()
+        assert value(store, NewestVersion(1, PART)) == 2
         store.perform(DropCheckpoints(PART, OLD, 2))
         assert ask(store, LoadCheckpoints(1, PART)).error == "damaged"
         store.perform(DropCheckpoints(PART, OLD, 3))

@@ -92,7 +92,7 @@ def advance(job: Job, epochs: int, operator: str = "counts", seconds: float = 30
     """Until the operator is so many epochs further."""
     goal = epoch_of(job, operator) + epochs
     until(lambda: epoch_of(job, operator) >= goal or job.host.outcome, f"{operator} at epoch {goal}", seconds)
-    assert job.host.report == ""
+    assert job.host.report == "", job.host.report
 
 
 def process_of(directory: JobDirectory, worker: str) -> int:

@@ -15,7 +15,7 @@ from seep.partition import copies
 from seep.partition.contract import Edge, Graph, Node
 from seep.partition.copies import CHAIN_MAXIMUM, Holder, Protection, upstream_workers
 from seep.partition.desk import Desk
-from seep.partition.loader import PATIENCE_MS, Loader
+from seep.partition.loader import LAST_RESORT_MS, PATIENCE_MS, Loader
 from seep.protocol.effects import LoadCheckpoints, NewestVersion, Send, StoreReply
 from seep.protocol.journal import LIVE, Entry, Journal
 from seep.protocol.messages import Backup, Fetch, Held, Holding
@@ -246,6 +246,38 @@ class TestLoader:
         loader.tick()
         loader.on_held(self.held("w1", checkpoint(4)))
         assert (found, self.loads(at)) == ([], [4])
+
+    def give_up(self, at: Desk, loader: Loader) -> None:
+        """The first patience is over; the store is asked, and has nothing that can be used."""
+        at.now_ms = PATIENCE_MS
+        loader.tick()
+        [call] = [e for e in at.effects if isinstance(e, LoadCheckpoints)]
+        at.effects.clear()
+        at.answer(StoreReply(call.token, [], "damaged"))
+
+    @pytest.mark.parametrize(("held", "taken"), [(5, True), (4, True), (3, False)])
+    def test_where_the_store_has_nothing_copies_are_asked_for_again(self, held: int, taken: bool) -> None:
+        at, loader, found = self.begin(0)
+        self.stored(at, 5)
+        self.give_up(at, loader)
+        assert sorted(to for to, _ in sent(at, Fetch)) == ["w1", "w2"]
+        at.now_ms += LAST_RESORT_MS - 1
+        loader.tick()
+        assert found == []
+        loader.on_held(self.held("w1", checkpoint(held)))
+        loader.on_held(self.held("w2"))
+        [reply] = found
+        assert [c.version for c in reply.value] == ([held] if taken else [])
+        assert reply.error == ("" if taken else "damaged")
+        assert loader.from_memory == taken
+
+    def test_the_last_resort_ends_too(self) -> None:
+        at, loader, found = self.begin(4)
+        self.give_up(at, loader)
+        at.now_ms += LAST_RESORT_MS
+        loader.tick()
+        assert [reply.error for reply in found] == ["damaged"]
+        assert self.loads(at) == []
 
     def test_where_there_is_nothing_nobody_is_asked(self) -> None:
         at, _, found = self.begin(0)

@@ -41,9 +41,11 @@ class CheckpointFiles:
     def versions(self) -> dict[int, Path]:
         return {int(p.name.removesuffix(_SUFFIX)): p for p in self._home.glob(f"*{_SUFFIX}")}
 
-    def ever(self) -> bool:
-        """Was there any? Not what a killed process was still writing beside its place: that never was one."""
-        return any(self._home.glob(f"*{_SUFFIX}")) or any(self._home.glob(f"*{_SUFFIX}.damaged"))
+    def newest(self) -> int:
+        """The highest version there was, damaged or not; 0: there never was one. Not what a killed process was still
+        writing beside its place: that never was one."""
+        damaged = self._home.glob(f"*{_SUFFIX}.damaged")
+        return max((*self.versions(), *(int(p.name.split(".")[0]) for p in damaged)), default=0)
 
     def chain(self, upto: int, use: Callable[[Saved], Checkpoint]) -> list[Checkpoint]:
         """The newest chain (none newer than `upto`) of which every part is fit for this use."""

@@ -88,9 +88,9 @@ class DirectoryStore:
             case LoadCheckpoints():
                 saved = self._saved(effect.partition)
                 found = saved.chain(effect.upto, lambda one: one.load(effect.part))
-                return StoreReply(effect.token, found, "" if found or not saved.ever() else DAMAGED)
+                return StoreReply(effect.token, found, "" if found or not saved.newest() else DAMAGED)
             case NewestVersion():
-                return StoreReply(effect.token, max(self._saved(effect.partition).versions(), default=0))
+                return StoreReply(effect.token, self._saved(effect.partition).newest())
             case FindCheckpoint():
                 chain = self._saved(effect.partition).chain(0, Saved.check)
                 return StoreReply(effect.token, (chain[-1].version, chain[-1].epoch) if chain else None)

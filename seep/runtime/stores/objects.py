@@ -122,9 +122,7 @@ class ObjectStore:
                 found = self._chain(effect.partition, catalogue, effect.upto, lambda one: one.load(effect.part))
                 return StoreReply(effect.token, found, "" if found or not catalogue else DAMAGED)
             case NewestVersion():
-                catalogue = self._catalogue(effect.partition)[1]
-                fit = [v for v, place in catalogue.items() if not self._is_marked(effect.partition, place)]
-                return StoreReply(effect.token, max(fit, default=0))
+                return StoreReply(effect.token, max(self._catalogue(effect.partition)[1], default=0))
             case FindCheckpoint():
                 catalogue = self._catalogue(effect.partition)[1]
                 chain = self._chain(effect.partition, catalogue, 0, Saved.check)

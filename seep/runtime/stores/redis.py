@@ -129,7 +129,7 @@ class RedisStore:
                 found = saved.chain(effect.upto, lambda one: one.load(effect.part))
                 return StoreReply(effect.token, found, "" if found or not saved.ever() else DAMAGED)
             case NewestVersion():
-                return StoreReply(effect.token, max(self._saved(effect.partition).versions(), default=0))
+                return StoreReply(effect.token, max(self._saved(effect.partition).places(), default=0))
             case FindCheckpoint():
                 chain = self._saved(effect.partition).chain(0, Saved.check)
                 return StoreReply(effect.token, (chain[-1].version, chain[-1].epoch) if chain else None)

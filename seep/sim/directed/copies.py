@@ -19,16 +19,55 @@ def _restored_from_memory(stage: Stage) -> int:
 def restored_from_memory() -> None:
     """Without the store's copies: what an upstream worker remembers is enough."""
     stage = Stage(chain(300), copies_bytes=ROOM)
+    stage.at(90.0, lambda: _crash_with_its_checkpoints(stage))
+    stage.play_through()
+    demand(_restored_from_memory(stage) == 1, "it was not restored from memory")
+
+
+def _crash_with_its_checkpoints(stage: Stage) -> None:
+    partition = stage.operator("a/0").entry.partition
+    for version in stage.world.store.checkpoints[partition]:
+        stage.world.store.tear(partition, version)
+    stage.crash("a/0")
+
+
+@scenario
+def copy_that_comes_late() -> None:
+    """The store has nothing that can be used, and who holds the copy is too busy to answer at once."""
+    stage = Stage(chain(300), copies_bytes=ROOM, suspect_ms=1_000.0)
 
     def lose() -> None:
-        saved = stage.world.store.checkpoints[stage.operator("a/0").entry.partition]
-        for version in saved:
-            stage.world.store.tear(stage.operator("a/0").entry.partition, version)
-        stage.crash("a/0")
+        holder = stage.operator("a/0").protection.holder
+        _crash_with_its_checkpoints(stage)
+        stage.world.nodes[holder].asleep_until = stage.world.now_ms + 200.0
 
     stage.at(90.0, lose)
     stage.play_through()
     demand(_restored_from_memory(stage) == 1, "it was not restored from memory")
+
+
+@scenario
+def copy_of_the_version_before() -> None:
+    """The store has nothing that can be used; the holder has not heard of the newest version, but of the one before."""
+    stage = Stage(chain(300), copies_bytes=ROOM)
+
+    def stop() -> None:
+        held = stage.operator("a/0").protection.held
+        _stop_copies(stage)
+        stage.when(
+            lambda: stage.operator("a/0").saver.durable[-1].version == held + 1,
+            lambda: _crash_with_its_checkpoints(stage),
+            every_ms=0.05,
+        )
+
+    stage.at(60.0, lambda: stage.when(lambda: _is_protected(stage), stop))
+    stage.play_through()
+    demand(_restored_from_memory(stage) == 1, "it was not restored from memory")
+
+
+def _is_protected(stage: Stage) -> bool:
+    operator = stage.operator("a/0")
+    return len(operator.saver.durable) > 1 and operator.protection.held == operator.saver.durable[-1].version
 
 
 @scenario

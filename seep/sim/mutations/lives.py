@@ -280,6 +280,22 @@ LIVES = (
         scenario="copy-that-missed-a-version",
     ),
     Mutant(
+        "no-last-resort",
+        "a flow does not stop for want of a checkpoint while somebody holds a copy",
+        LOADER,
+        '            if reply.error == "damaged":',
+        "            if False:",
+        scenario="copy-that-comes-late",
+    ),
+    Mutant(
+        "last-resort-only-the-newest",
+        "where nothing else is left, a copy of the version before the newest will do",
+        LOADER,
+        "            loading.wanted -= 1",
+        "            pass",
+        scenario="copy-of-the-version-before",
+    ),
+    Mutant(
         "newer-copy-as-base",
         "a base is exactly the version that the journal names, also out of memory",
         COPIES,
