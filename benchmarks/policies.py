@@ -196,14 +196,20 @@ def _one(policy: str, start: Start, rate: float, right: dict[str, int], home: Pa
 
 
 def _rest(job: Job, patience: Patience) -> None:
-    """Until it has not changed anything for a while."""
+    """Until it has not changed anything for a while, nor wanted to."""
     began = changed = time.monotonic()
     before = -1
     while time.monotonic() - changed < patience.quiet_seconds and time.monotonic() - began < patience.most_seconds:
-        if job.journal.version != before:
+        if job.journal.version != before or _is_pending(job.watch.decisions()):
             before = job.journal.version
             changed = time.monotonic()
         time.sleep(LOOK_SECONDS)
+
+
+def _is_pending(decisions: Sequence[Decision]) -> bool:
+    """Is nothing decided yet, or something held back? A flow of a dozen workers takes its time to start."""
+    latest = {decision.operator: decision for decision in decisions if decision.operator}
+    return not latest or any(one.held and one.after != one.before for one in latest.values())
 
 
 def _steps(made: Sequence[Decision], name: str) -> int:

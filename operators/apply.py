@@ -8,6 +8,7 @@ and becomes a dead letter.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -26,7 +27,7 @@ from operators.step import DEAD_LETTERS, Failure, Site, dead_letters, describe, 
 from operators.tally import Tally
 from seep.errors import Misuse
 from seep.model.arrow import REPLICATED, ArrowBatch, ArrowState
-from seep.model.care import CAREFREE, DIED, Care
+from seep.model.care import CAREFREE, DIED, DIED_IN_CALL, Care, Spot
 from seep.model.epoch import Moment
 from seep.model.ids import BEGINNING, FOREVER
 from seep.model.keyform import encode
@@ -109,6 +110,8 @@ class Apply(Accounted):
         self._entries = KeyedEntries(states_of(self.operator), self.keys[0] if self.keys is not None else ())
         self.carried = {**dict.fromkeys(self.outputs, EMITTED), "errors": LETTERS}
         self._letters: list[tuple[int, str, str, str]] = []
+        self._calls: Counter[tuple[str, int]] = Counter()
+        """Of timers, ticks and on_epoch in this epoch, by kind and bucket, while somebody looks."""
         self._has_timers = overrides(self.operator, "on_timer")
         self._has_epochs = overrides(self.operator, "on_epoch")
 
@@ -132,12 +135,14 @@ class Apply(Accounted):
             self._fire(moment)
             if self.every_ms is not None:
                 for entry in entries.before_tick():
-                    self._call(entry, lambda: self.operator.on_tick(context), {"on_tick": moment.now_ms})
+                    self._call(entry, lambda: self.operator.on_tick(context), "on_tick", moment.now_ms)
             if self._has_epochs:
                 for entry in entries.touched():
-                    self._call(entry, lambda: self.operator.on_epoch(moment.epoch, context), {"on_epoch": moment.epoch})
+                    self._call(entry, lambda: self.operator.on_epoch(moment.epoch, context), "on_epoch", moment.epoch)
             # Ticks and on_epoch may have set timers that are due already.
             self._fire(moment)
+            self.care.end()
+            self._calls.clear()
             entries.end()
         context._entry = None
         context._randoms.clear()
@@ -212,7 +217,7 @@ class Apply(Accounted):
             entry, (time_us, by_event) = due
             at = moment_of(time_us)
             if self._has_timers and at is not None:
-                self._call(entry, lambda at=at: self.operator.on_timer(at, context), {"on_timer": str(at)})  # type: ignore[misc]
+                self._call(entry, lambda at=at: self.operator.on_timer(at, context), "on_timer", str(at))  # type: ignore[misc]
             if last and by_event:
                 entry.timers.difference_update([t for t, _ in context._new_timers if t[1] and t[0] > time_us])
             latest, count = repeats.get((entry.identity, by_event), (BEGINNING, 0))
@@ -220,12 +225,29 @@ class Apply(Accounted):
                 raise Misuse(f"{self.name}: on_timer sets timers that are already due, without end")
             repeats[entry.identity, by_event] = (max(latest, time_us), count + 1 if time_us <= latest else 0)
 
-    def _call(self, entry: Entry, work: Callable[[], None], occasion: dict[str, Any]) -> None:
-        error = self._try(entry, work)
+    def _call(self, entry: Entry, work: Callable[[], None], kind: str, at: Any) -> None:
+        error = self._failed(entry, DIED_IN_CALL) if self._is_left_out(entry, kind) else self._try(entry, work)
         if error:
             self.ledger.add(LETTERS, "+failed calls", 1)
-            row = row_text({**occasion, "key": entry.key})
+            row = row_text({kind: at, "key": entry.key})
             self._letters.append((entry.bucket, row, error, f"{entry.bucket}:{entry.identity.hex()}"))
+
+    def _is_left_out(self, entry: Entry, kind: str) -> bool:
+        """Did this call end the process as often as it takes? Calls for the keys of one bucket come in one order,
+        however the flow is partitioned."""
+        if not self.care.needed:
+            return False
+        spot = Spot(kind, entry.bucket, self._calls[kind, entry.bucket])
+        self._calls[kind, entry.bucket] += 1
+        if spot in self.care.skips:
+            return True
+        self.care.begin(spot, f"{self.name}.{kind}", self.on_error == "fail")
+        return False
+
+    def _failed(self, entry: Entry, error: str) -> str:
+        """What it failed with; empty: to be skipped."""
+        self._tally.add("errors" if self.on_error == "dead_letter" else "skipped", np.array([entry.bucket]))
+        return error if self.on_error == "dead_letter" else ""
 
     def _try(self, entry: Entry, work: Callable[[], None]) -> str | None:
         """Run user code for a key; undo everything it did when it raises. What it raised; empty: to be skipped."""
@@ -243,8 +265,7 @@ class Apply(Accounted):
                 del rows[length:], buckets[length:]
             if self.on_error == "fail":
                 raise Misuse(f"{self.name}: {describe(error)}; fix it or use on_error='dead_letter'") from error
-            self._tally.add("errors" if self.on_error == "dead_letter" else "skipped", np.array([entry.bucket]))
-            return describe(error) if self.on_error == "dead_letter" else ""
+            return self._failed(entry, describe(error))
         finally:
             self.operator.__dict__.pop("_cells", None)
         return None

@@ -15,6 +15,7 @@ from seep.errors import Misuse
 
 DIED = "the process died on this row, again and again"
 """What a dead letter says of it."""
+DIED_IN_CALL = "the process died in this call, again and again"
 
 
 class Spot(NamedTuple):
@@ -26,6 +27,11 @@ class Spot(NamedTuple):
     """Of its origin."""
     position: int
     """Among the rows that came to the step from that bucket, in this epoch."""
+
+    @property
+    def is_call(self) -> bool:
+        """Of a timer, a tick or `on_epoch`, for a key: no row, but counted and left out like one."""
+        return self.step.startswith("on_")
 
 
 class Condemned(Exception):

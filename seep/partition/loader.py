@@ -4,8 +4,8 @@ A copy in memory is good when it is no older than the newest version the store h
 of that version is damaged. The store is asked only for that number, so a large state is not read twice. Of another's
 checkpoint only the part of our own key range is asked for, and never its β.
 
-Where the store has nothing left that can be used, the flow would have to stop: then copies are asked for once more, with
-patience, and of our own the version before the newest will do, too, as it does in the store.
+Where the store has nothing left that can be used, the flow would have to stop: then copies are asked for once more,
+with patience, and of our own the version before the newest will do, too, as it does in the store.
 """
 
 from __future__ import annotations

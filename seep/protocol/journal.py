@@ -94,7 +94,8 @@ class Poison:
 
     def __str__(self) -> str:
         when = f"the epoch after {self.epoch}" if self.after else f"epoch {self.epoch}"
-        return f"row {self.spot.bucket}:{self.spot.position} of {self.shown} in {when}"
+        what = "call" if self.spot.is_call else "row"
+        return f"{what} {self.spot.bucket}:{self.spot.position} of {self.shown} in {when}"
 
 
 @dataclass(frozen=True, slots=True)

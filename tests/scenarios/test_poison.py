@@ -159,6 +159,40 @@ def test_a_row_that_kills_an_operator_is_found(begin: Start, verb: str) -> None:
     assert losses(job) <= DEATHS + 3, "what is heard of the dead may lag behind"
 
 
+class Reminded(seep.Operator):
+    """Remembers each row for a while, and dies of one when its time has come."""
+
+    waiting = seep.ValueState(int)
+
+    def on_row(self, row: Any, ctx: Any) -> None:
+        self.waiting.value = row.n
+        ctx.set_timer(ctx.now, event_time=False)
+
+    def on_timer(self, at: Any, ctx: Any) -> None:
+        if self.waiting.value == BAD:
+            os._exit(3)
+        ctx.emit({"n": self.waiting.value})
+
+
+@pytest.mark.timeout(90)
+def test_a_timer_that_kills_is_found(begin: Start) -> None:
+    """Left out is the call; what the key remembers stays."""
+    flow, source = numbers("timer")
+    reminded = source.key_by("n").apply(Reminded, out={"n": int}).named("reminding")
+    reminded.collect("out")
+    reminded.errors.collect("refused")
+    job = begin(flow, on="local")
+    result = job.wait(80)
+    assert sorted(result["out"].column("n").to_pylist()) == GOOD
+    (letter,) = result["refused"].to_pylist()
+    assert (json.loads(letter["row"])["key"], letter["operator"]) == (BAD, "reminding")
+    assert "the process died in this call" in letter["error"]
+    (told,) = job.explain()["poison"]
+    assert told.startswith("call ")
+    assert "of reminding.on_timer in epoch" in told
+    assert losses(job) <= DEATHS + 3, "what is heard of the dead may lag behind"
+
+
 def killing(name: str, on_error: str) -> seep.Flow:
     flow, source = numbers(name)
     source.filter(lambda row: row.n != BAD or os._exit(3), on_error=on_error).named("choosing").collect("chosen")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace as with_fields
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from seep.control import planner
 from seep.control.deaths import CERTAIN_AFTER, HOPELESS, SUSPECT_AFTER, Deaths
 from seep.control.verdict import POISONS_AT_MOST, verdict
 from seep.model.arrow import ArrowBatch
-from seep.model.care import CAREFREE, DIED, Care, Condemned, Spot
+from seep.model.care import CAREFREE, DIED, DIED_IN_CALL, Care, Condemned, Spot
 from seep.model.epoch import Moment
 from seep.model.ids import Generation, PartitionId
 from seep.model.settings import Settings
@@ -149,6 +150,70 @@ def test_an_operator_leaves_out_what_it_is_told_to(kind: str) -> None:
         else:
             assert not set(bad) & set(found["out"].record.column("n").to_pylist())
         assert head.statistics().get("errors", 0) == len(letters)
+
+
+class Called(Operator):
+    """Each key says when it is called, and by what."""
+
+    seen = seep.ValueState(int, default=0)
+
+    def on_row(self, row: Any, ctx: Any) -> None:
+        self.seen.value += 1
+        ctx.set_timer(datetime.fromtimestamp(row.n + 1, UTC))
+
+    def on_timer(self, at: Any, ctx: Any) -> None:
+        self.seen.value += 10
+        ctx.emit({"k": ctx.key, "kind": "on_timer", "seen": self.seen.value})
+
+    def on_tick(self, ctx: Any) -> None:
+        self.seen.value += 100
+        ctx.emit({"k": ctx.key, "kind": "on_tick", "seen": self.seen.value})
+
+    def on_epoch(self, epoch: int, ctx: Any) -> None:
+        ctx.emit({"k": ctx.key, "kind": "on_epoch", "seen": self.seen.value})
+
+
+SAID = pa.schema([("k", pa.int64()), ("kind", pa.string()), ("seen", pa.int64())])
+
+
+def calls_of(cares: list[Care], on_error: str = "dead_letter") -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """What is said, and refused, by one whose timers, ticks and ends of epochs come in the second epoch."""
+    head = Apply(Called(), "f", (("k",),), (SCHEMA,), {"out": SAID}, 1_000, on_error)
+    said, refused = [], []
+    for epoch, care in enumerate(cares):
+        head.care = care
+        moment = Moment(epoch, 1_000 * epoch, 0, 60_000_000 * epoch, 60_000_000 * epoch)
+        found = head.take(moment, [(0, BATCH)] if not epoch else [])
+        said += found["out"].record.to_pylist() if "out" in found else []
+        refused += found["errors"].record.to_pylist() if "errors" in found else []
+    return said, refused
+
+
+@pytest.mark.parametrize("kind", ["on_timer", "on_tick", "on_epoch"])
+def test_calls_without_a_row_are_noted_and_left_out(kind: str) -> None:
+    plain, none = calls_of([CAREFREE, CAREFREE])
+    runs = Runs()
+    assert calls_of([CAREFREE, Care(note=runs)]) == (plain, none), "to look for a call changes nothing"
+    # In bucket 3 are the keys 1 (two rows) and 2.
+    count = {"on_timer": 3, "on_tick": 2, "on_epoch": 2}[kind]
+    noted = [spot for spot in runs.noted if spot is not None and (spot.step, spot.bucket) == (kind, 3)]
+    assert (noted, runs.noted[-1]) == ([Spot(kind, 3, at) for at in range(count)], None)
+    left_out = Care(frozenset({Spot(kind, 8, 0)}))
+    said, [letter] = calls_of([CAREFREE, left_out])
+    assert (json.loads(letter["row"])["key"], letter["error"]) == (3, DIED_IN_CALL)
+    assert [row for row in said if row["k"] != 3] == [row for row in plain if row["k"] != 3]
+    mine = [row for row in plain if (row["k"], row["kind"]) == (3, kind)]
+    assert len([row for row in said if (row["k"], row["kind"]) == (3, kind)]) == len(mine) - 1
+    assert calls_of([CAREFREE, left_out], "skip") == (said, [])
+
+
+@pytest.mark.parametrize("on_error", ["dead_letter", "fail"])
+def test_a_condemned_call_is_not_run(on_error: str) -> None:
+    spot = Spot("on_timer", 8, 1)
+    with pytest.raises(Condemned) as found:
+        calls_of([CAREFREE, Care(note=Runs(condemned=spot))], on_error)
+    assert (found.value.spot, found.value.shown, found.value.fails) == (spot, "f.on_timer", on_error == "fail")
+    assert str(Poison("f", 1, spot, found.value.shown)) == "call 8:1 of f.on_timer in epoch 1"
 
 
 # --- notes --------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import pyarrow as pa
 import pyarrow.ipc
@@ -62,9 +62,10 @@ def problem_of(value: bytes | None) -> str:
 
 def _apart(values: list[bytes | None]) -> tuple[list[int], list[bytes], list[tuple[int, str]]]:
     """Numbers and values of what can be looked into; what cannot."""
-    good = [value for value in values if value is not None and len(value) <= MESSAGE_BYTES]
-    if len(good) == len(values):
+    good = cast("list[bytes]", values)
+    if all(values) and max(map(len, good), default=0) <= MESSAGE_BYTES:
         return list(range(len(values))), good, []
+    good = [value for value in values if value is not None and len(value) <= MESSAGE_BYTES]
     refused = [(number, why) for number, value in enumerate(values) if (why := problem_of(value))]
     bad = {number for number, _ in refused}
     return [number for number in range(len(values)) if number not in bad], good, refused

@@ -92,6 +92,9 @@ class PartitionReader:
             self._next = None
         return [message for message in found if message.offset() < until]
 
+    def values(self, messages: list[Any]) -> list[bytes | None]:
+        return list(map(self._kafka.Message.value, messages))
+
     def deleted(self, at: int) -> DataLoss:
         return DataLoss(
             f"{self.who}: the topic was deleted while it was read, and what was to come from offset {at} on is lost."
@@ -118,12 +121,12 @@ class PartitionReader:
         return self._kafka.TopicPartition(self.topic, self.partition, offset)
 
     def _received(self, limit: int, seconds: float) -> list[Any]:
-        found = []
-        for message in self._client.consume(min(limit, AT_MOST), seconds):
-            if message.error() is None:
-                found.append(message)
-            else:
-                self._judge(message)
+        found: list[Any] = self._client.consume(min(limit, AT_MOST), seconds)
+        if any(map(self._kafka.Message.error, found)):
+            for message in found:
+                if message.error() is not None:
+                    self._judge(message)
+            found = [message for message in found if message.error() is None]
         if found:
             self._next = found[-1].offset() + 1
         return found

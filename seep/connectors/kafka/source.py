@@ -268,8 +268,9 @@ class KafkaSource:
                 raise reader.deleted(at)
             return self._rows(reader, [], at, DELETED, True)
         after = end if ended and end is not None else messages[-1].offset() + 1
-        within = [message for message in messages if message.offset() < after]
-        return self._rows(reader, within, at, after, ended)
+        if messages and messages[-1].offset() >= after:
+            messages = [message for message in messages if message.offset() < after]
+        return self._rows(reader, messages, at, after, ended)
 
     def _gap(self, reader: PartitionReader, at: int, until: int) -> tuple[Refused, ...]:
         """What was skipped where this read began."""
@@ -304,7 +305,7 @@ class KafkaSource:
                 self._readers.pop(split).close()
 
     def _rows(self, reader: PartitionReader, messages: list[Any], at: int, after: int, ended: bool) -> Rows:
-        values = [message.value() for message in messages]
+        values = reader.values(messages)
         decoded = self._decoder.decode(values)
         where = (reader.topic, reader.partition)
         refused = self._gap(reader, at, after) + tuple(
