@@ -143,7 +143,7 @@ class Groups:
     def _overflow(self, name: str, problem: Overflow) -> Misuse:
         key = [array[0].as_py() for array in self.index.keys(np.array([problem.slot], np.int64))]
         shown = ", ".join(f"{name}={value!r}" for name, value in zip(self.names, key, strict=True)) or "all rows"
-        advice = "use wide=True" if pa.types.is_integer(self.accumulators[name].output) else "use a smaller scale"
+        advice = _roomier(self.accumulators[name].output)
         return Misuse(f"{name} = {self.memory.specs[name]} {problem} for key {shown}; {advice}")
 
     def snapshot(self, full: bool) -> pa.RecordBatch:
@@ -166,3 +166,12 @@ class Groups:
                 accumulator.restore(found.slots, columns)
             else:
                 accumulator.clear(found.slots)  # an aggregate that was not there when this was saved begins empty
+
+
+def _roomier(kind: pa.DataType) -> str:
+    """What to do when sums of this type have become too large for it."""
+    if pa.types.is_integer(kind):
+        return "use wide=True"
+    if pa.types.is_decimal(kind) and kind.scale > 0:
+        return "use a smaller scale"
+    return "cast the column to float64"

@@ -26,7 +26,8 @@ from seep.errors import Misuse, SeepError, error_of
 from seep.flow.build import Flow
 from seep.flow.compile import compile_flow, name_vertices
 from seep.flow.dataset import TIME
-from seep.flow.logical import After, Merge, Stage, Tap, chains
+from seep.flow.grouping import GROUPING, TwoChoices
+from seep.flow.logical import After, Merge, Stage, Tap, Vertex, chains
 from seep.flow.outlet import result_table
 from seep.flow.stream import Stream
 from seep.model.counts import whole
@@ -257,7 +258,7 @@ class Driver:
                     for after in chain.stages:
                         stages[after.stage] = after.stage.name or names[after.stage.owner or chain.tap.vertex]
             for output, kind in _SIDE_KINDS.items():
-                if output in vertex.outputs:
+                if output in vertex.outputs and not (kind == "late" and _is_halved(vertex)):
                     schema = DEAD_LETTERS if output == "errors" else vertex.outputs[output]
                     side = Stream(flow, Tap(vertex, output), schema)
                     self._collect(side.drop(TIME) if TIME in schema.names else side, names[vertex], kind)
@@ -304,6 +305,12 @@ class Driver:
         if operator not in self._graph.nodes and not any(owner == operator for owner, _ in self._sides):
             raise Misuse(f"no operator {operator!r}; there are: {', '.join(self._graph.nodes)}")
         return operator
+
+
+def _is_halved(vertex: Vertex) -> bool:
+    """Behind `two_choices`: only what is folded on the way goes there, so its late rows cannot be taken."""
+    ways = [way for given in vertex.inputs for way in chains(given.lineage)]
+    return any(isinstance(way.tap.vertex.settings.get(GROUPING), TwoChoices) for way in ways)
 
 
 def chaos(job: Job, plan: str, seconds: float, seed: int = 42) -> Verdict:

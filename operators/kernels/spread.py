@@ -34,6 +34,11 @@ def merge_float_spreads(
     for row in range(slots.shape[0]):
         slot, count = slots[row], load_signed(counts + 8 * row)
         if slot >= 0 and count > 0:
+            if seen[slot] == 0:
+                # By the formula below, distances that overflow would make it NaN.
+                mean[slot], squares[slot] = load_float(means + 8 * row), load_float(all_squares + 8 * row)
+                seen[slot] = count
+                continue
             both = seen[slot] + count
             distance = load_float(means + 8 * row) - mean[slot]
             squares[slot] += load_float(all_squares + 8 * row) + distance * distance * (seen[slot] * (count / both))

@@ -82,8 +82,10 @@ def window(
     vertex = stream._operator("window", partial(named, head, arguments), outputs, inputs, hint_of("window", keys))
     if emit != "close":
         return Table(stream.flow, Tap(vertex, "out"), schemas["out"], (*keys, *names))
-    # A window's row is in the window: its time is the last moment before the end.
-    return Stream(stream.flow, Tap(vertex, "out"), schemas["out"], keys, Time(names[1], "us", -1))
+    # A window's row is in the window: its time is the last moment before the end; of a count window, whose end is the
+    # time of its last row, that one, which no watermark has passed when the row that fills it comes.
+    before_us = 0 if isinstance(window, CountWindow) else -1
+    return Stream(stream.flow, Tap(vertex, "out"), schemas["out"], keys, Time(names[1], "us", before_us))
 
 
 def _kind(stream: Stream, window: Window, aggregates: dict[str, Spec]) -> tuple[Any, Stream, dict[str, Any]]:

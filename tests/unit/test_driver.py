@@ -223,3 +223,15 @@ def test_any_order_of_steps_is_exactly_once(steps: list[Any], seed: int) -> None
     driver.close()
     assert {row["store"]: row["n"] for row in driver.output("counts")} == totals
     driver.assert_exactly_once()
+
+
+def test_windows_behind_two_choices_can_be_driven() -> None:
+    flow = seep.Flow("halves")
+    sales = flow.source("sales", seep.MemorySource([], schema=SALE), time="at")
+    halves = sales.key_by("store").two_choices().window(seep.tumbling("10s"), sold=seep.count()).named("tens")
+    halves.collect("sold")
+    driver = Driver(flow)
+    driver.feed("sales", [{"store": "north", "amount": 1, "at": at(second)} for second in (1, 2, 11)])
+    driver.close()
+    assert [row["sold"] for row in driver.output("sold")] == [2, 1]
+    driver.assert_exactly_once()

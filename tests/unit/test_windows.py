@@ -6,11 +6,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
 import seep
-from operators.aggregates import count, maximum
+from operators.aggregates import count, maximum, variance
 from operators.copying import CopyingWindow
 from operators.session import SessionWindow
 from operators.sliding import SlidingWindow
@@ -420,3 +421,21 @@ def test_mistakes_are_refused_before_anything_runs(mistake: Callable[[], Any], m
     with pytest.raises(Misuse, match=message) as found:
         mistake()
     assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize("per_epoch", [1, 2, None])
+def test_a_count_window_that_fills_is_not_late_for_what_stands_behind_it(per_epoch: int | None) -> None:
+    flow, stream = clicks([click(10), click(10)], per_epoch)
+    pairs = stream.key_by("user").window(count_window(2), n=count())
+    tens = pairs.window(tumbling("10s"), names=("start", "end"), pairs=count())
+    tens.collect("tens")
+    tens.late.collect("late")
+    result = seep.run(flow, on="inline")
+    assert (result["tens"].num_rows, result["late"].num_rows) == (1, 0)
+
+
+def test_a_variance_of_huge_values_is_the_same_by_panes() -> None:
+    flow, stream = clicks([click(0), click(1)], lateness="1h")
+    huge = stream.with_columns(amount=pl.col("amount") * 1e308).key_by("user")
+    huge.window(sliding("4s", every="2s"), spread=variance("amount")).collect("spread")
+    assert set(seep.run(flow, on="inline")["spread"].column("spread").to_pylist()) == {0.0}
