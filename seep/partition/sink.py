@@ -231,12 +231,16 @@ class SinkPartition:
             self._publish(self.committed, None, ended=True)
 
     def published(self, answer: Published) -> None:
+        if answer.failure:
+            # Not shown, and perhaps never: neither the end nor the seal is final, and the log keeps all of it.
+            self.failure, self.desk.changed = self.failure or answer.failure, True
+        if self.failure:
+            return
         was_behind, upto = self._is_behind(), answer.upto
         for _ in range(answer.count):
             self.unpublished_bytes -= self.unpublished.popleft()[1]
-        self.failure = self.failure or answer.failure
         final = not self.unpublished and (self.ended or self.closed)
-        self.desk.changed = self.desk.changed or final or bool(answer.failure)
+        self.desk.changed = self.desk.changed or final
         if was_behind:
             self.advance()
         if self.desk.now_ms - self.truncated_ms >= self.desk.settings.retry_ms and not self._is_read():

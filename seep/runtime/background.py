@@ -55,6 +55,8 @@ class Lane:
         self.is_here = is_here
         self.waiting: deque[Publish] = deque()
         self.thread = ThreadPoolExecutor(1, "seep-publish")
+        self.failed = False
+        """For good: what comes after must not be shown without it."""
         self._complained_ms = -COMPLAIN_MS
 
     def take(self) -> list[Publish]:
@@ -162,7 +164,7 @@ class Background:
     def _publish(self, lane: Lane) -> Published | None:
         """All that waits, together: a sink may have a price for each call."""
         effects = lane.take()
-        if not effects:
+        if not effects or lane.failed:
             return None
         who, generation = effects[0].partition, lane.sink.entry.generation
         commits = [(effect.epoch, effect.record, effect.ended) for effect in effects]
@@ -171,6 +173,7 @@ class Background:
                 upto = lane.sink.outlet.publish(commits)
                 return Published(who, upto, len(effects), generation=generation)
             except SeepError as error:
+                lane.failed = True
                 return Published(who, -1, len(effects), failure_of(who, error), generation)
             except OSError as problem:
                 self.publish_failures += 1

@@ -281,3 +281,18 @@ class Late(Log):
 def test_a_sink_that_breaks_the_contract_is_found(tmp_path: Path, kind: type[Log], why: str) -> None:
     with pytest.raises(AssertionError, match=why):
         check_sink(lambda: kind(tmp_path / "out"), lambda: rows_in(tmp_path / "out"))
+
+
+class Refusing(seep.Sink):
+    def write(self, epoch: int, batch: pa.RecordBatch) -> None:
+        raise ValueError("it takes no such rows")
+
+    def commit(self, epoch: int) -> None: ...
+
+
+def test_a_sink_that_refuses_the_last_rows_is_no_end(home: Path) -> None:
+    """All there is comes in one epoch, so what is refused is also the end of the input."""
+    flow = seep.Flow("refused")
+    flow.source("rows", seep.MemorySource([{"n": 1}])).sink("out", Refusing())
+    with pytest.raises(seep.SeepError, match="it takes no such rows"):
+        seep.run(flow, on="local")

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from seep.control.deaths import NEAR, SUSPECT_AFTER
 from seep.model.ids import Generation, PartitionId
-from seep.protocol.effects import Append, FenceStore, Publish, ReadLog
+from seep.protocol.effects import Append, FenceStore, Publish, Published, ReadLog
 from seep.sim.directed.registry import demand, scenario
 from seep.sim.light import LightOutlet
 from seep.sim.stage import Stage, chain
@@ -57,6 +57,22 @@ def sinks_without_an_epoch_show_nothing_and_go() -> None:
         stage.scale(at_ms, "out", count)
     stage.play_through(watch)
     demand(together[0] == 3, f"{together[0]} that took nothing were there together")
+
+
+@scenario
+def what_could_not_be_shown_is_no_end() -> None:
+    """The outside of a sink refuses the last rows for good: the flow has not ended but failed."""
+    stage = Stage(chain(120))
+    publish, refused = stage.world._publish, "out/0: the outside takes no more"
+
+    def show(node: SimNode, effect: Publish) -> None:
+        if effect.ended:
+            stage.at(0.1, lambda: stage.world._deliver(node, Published(effect.partition, -1, failure=refused)))
+        else:
+            publish(node, effect)
+
+    stage.world._publish = show  # type: ignore[method-assign]
+    demand(stage.play() == refused, "it has ended as if all had been shown")
 
 
 class OnceOutlet(LightOutlet):

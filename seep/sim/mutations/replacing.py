@@ -198,6 +198,14 @@ REPLACE = (
         scenario="sinks-without-an-epoch-show-nothing-and-go",
     ),
     Mutant(
+        "not-shown-is-shown",
+        "what a sink could not show is neither forgotten nor an end",
+        SINK,
+        "        if self.failure:\n            return\n",
+        "        if False:\n            return\n",
+        scenario="what-could-not-be-shown-is-no-end",
+    ),
+    Mutant(
         "shown-again",
         "a sink that may show each epoch once shows nothing that an earlier start has committed",
         SINK,
