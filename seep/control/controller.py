@@ -317,7 +317,7 @@ class Controller:
         if not waiting:
             return journal
         starting = all(not e.worker for e in journal.entries.values())
-        if starting and len(self.heard) < self.workers:
+        if starting and self.pool.starts_later(len(self.heard), self.now_ms):
             return journal
         places = self.attendance.places
         candidates = spread(self.heard, self.workers, places) if starting else self.attendance.at_hand()

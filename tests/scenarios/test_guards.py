@@ -161,3 +161,18 @@ def test_no_slot_is_free(
         assert row["count"] == last.get(row["key"], (0, 0))[0] + 1, "in order, each once"
         last[row["key"]] = (row["count"], row["sum"])
     assert last == expected(ROWS)
+
+
+@pytest.mark.timeout(90)
+def test_a_flow_that_gets_fewer_workers_than_asked_for_starts_with_those(
+    begin: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seep.running.job.LocalBackend", Capped)
+    monkeypatch.setattr("tests.scenarios.test_elastic.seep.Flow", Impatient)
+    monkeypatch.setattr("seep.control.pool.START_WAIT", 2)
+    Capped.most = 2
+    gate = tmp_path / "gate"
+    gate.touch()
+    job = begin(slow("few", gate, 400, "rate"), workers=4)
+    until(lambda: "the flow waits for more" in job.explain()["pool"]["shortage"], "the reason")
+    assert len(job.wait(60.0)["worked"]) == 400

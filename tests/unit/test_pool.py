@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from seep.control import planner
-from seep.control.pool import Pool
+from seep.control.pool import START_WAIT, Pool
 from seep.model.ids import PartitionId
 from seep.model.settings import Settings
 from seep.protocol.effects import ReleaseWorker, WantWorkers
@@ -71,3 +71,24 @@ def test_one_that_is_idle_is_a_slot_though_others_are_missing() -> None:
     pool = Pool(4, Settings(spare_workers=1, suspect_ms=1_000.0))
     list(pool.look(placed("w1", "w1", "w1", "w1"), ["w1", "w2"], 0.0))
     assert pool.shortage(9_000.0) == ""
+
+
+def test_a_flow_starts_with_those_that_came_once_no_more_come() -> None:
+    pool = Pool(4, SETTINGS)
+    wait_ms = START_WAIT * SETTINGS.suspect_ms
+    assert pool.starts_later(0, 0.0)
+    assert pool.starts_later(0, 10 * wait_ms), "there is nobody to start with"
+    assert pool.starts_later(1, 10 * wait_ms)
+    assert pool.starts_later(2, 10.9 * wait_ms)
+    assert pool.starts_later(2, 11.8 * wait_ms), "from when the latest came"
+    assert not pool.starts_later(2, 12 * wait_ms)
+    assert not Pool(4, SETTINGS).starts_later(4, 0.0)
+
+
+def test_one_that_has_not_started_says_whom_it_waits_for() -> None:
+    pool = Pool(4, SETTINGS)
+    journal = planner.first_journal(chain())
+    list(pool.look(journal, ["w1", "w2"], 0.0))
+    list(pool.look(journal, ["w1", "w2"], 6_000.0))
+    said = "2 of 5 workers wanted are there, for 6 s; the flow waits for more before it starts"
+    assert pool.shortage(6_000.0) == said
