@@ -102,6 +102,9 @@ def run(
     spare: Annotated[
         int | None, typer.Option("--spare", min=0, help="warm workers beyond those in use; 1 unless given")
     ] = None,
+    recover_in: Annotated[
+        int, typer.Option("--recover-in", metavar="PARTS", min=1, help="a dead partition comes back as so many")
+    ] = 1,
     json: Json = False,
 ) -> None:
     """Run a flow until its input ends or it is stopped; Ctrl-C stops it.
@@ -109,7 +112,7 @@ def run(
     Example: seep run app.py --workers 3
     """
     options = {"workers": workers, "master": master, "resume": resume, "prometheus": prometheus, "store": store}
-    _run(only(app), on, json, {**options, "checkpoints": checkpoints, "spare": spare})
+    _run(only(app), on, json, {**options, "checkpoints": checkpoints, "spare": spare, "recover_in": recover_in})
 
 
 def restore(

@@ -360,7 +360,7 @@ class Controller:
         statuses = self._statuses(journal)
         for replace in journal.replaces:
             waited_ms = self.now_ms - self.since.setdefault(replace.number, self.now_ms)
-            late = waited_ms > self.settings.at_most_ms and not replace.handover
+            late = waited_ms > self.settings.at_most_ms
             known = Known(self.journal.version, statuses, waited_ms / self.settings.epoch_ms, self.graph)
             journal, why = next_step(journal, replace, known, late)
             if replace.code and why.startswith("given up"):

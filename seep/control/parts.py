@@ -1,10 +1,11 @@
-"""A dead partition that comes back as several: fenced first, then cut at its newest checkpoint."""
+"""A dead partition that comes back as several: fenced first, then cut at its newest checkpoint, by its load."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from seep.control import planner
+from seep.control.balance import Profile
 from seep.control.placement import place
 from seep.model.ids import Generation
 from seep.protocol.effects import FenceStore, FindCheckpoint, StoreReply
@@ -19,7 +20,10 @@ def recovers_in_parts(controller: Controller, entry: Entry) -> bool:
     partition, before = entry.partition, controller.journal
     if controller.parts < 2 or before.entries.get(partition) != entry or entry.role != LIVE or not entry.worker:
         return False
-    if entry.key_range.size < controller.parts or controller.graph.nodes[partition.operator].kind != "operator":
+    node, live = controller.graph.nodes[partition.operator], before.live(partition.operator)
+    if node.kind != "operator" or entry.key_range.size < controller.parts:
+        return False
+    if len(live) + controller.parts - 1 > node.maximum:
         return False
     if entry.base or entry.deaths:  # a part that dies before it has saved anything would come back in ever more
         return False
@@ -45,7 +49,11 @@ def recovers_in_parts(controller: Controller, entry: Entry) -> bool:
         else:
             version, epoch = reply.value
             controller.note(f"{journal.shown(partition)} comes back as {controller.parts} parts")
-            controller.change(planner.recover_in_parts(journal, partition, version, epoch, controller.parts))
+            status = controller.statuses.get(partition)
+            ranges = Profile([entry], {partition: status.load} if status else {}).split(
+                entry.key_range, controller.parts
+            )
+            controller.change(planner.recover_in_parts(journal, partition, version, epoch, ranges))
 
     controller.call(lambda token: FenceStore(token, partition, generation, before.version), fenced)
     return True

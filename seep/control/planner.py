@@ -168,14 +168,16 @@ def condemn(journal: Journal, partition: PartitionId, poison: Poison) -> Journal
     return restart(journal, partition, entry.worker)
 
 
-def recover_in_parts(journal: Journal, partition: PartitionId, version: int, epoch: int, parts: int) -> Journal:
+def recover_in_parts(
+    journal: Journal, partition: PartitionId, version: int, epoch: int, ranges: Iterable[KeyRange]
+) -> Journal:
     """A dead partition comes back as several, from its newest checkpoint; a sealed ghost of it serves its buffer."""
     dead = journal.entries[partition]
     first = max(epoch + 1, dead.first)
     for replace in journal.replaces:
         if replace.operator == partition.operator or partition in replace.old:
             journal = abort(journal, replace)
-    replace = Replace(journal.next_replace, partition.operator, (partition,), dead.key_range.split(parts), False)
+    replace = Replace(journal.next_replace, partition.operator, (partition,), tuple(ranges), False)
     journal = with_fields(journal, replaces=(*journal.replaces, replace), next_replace=journal.next_replace + 1)
     journal = start_shadows(journal, replace, {partition: (version, epoch)})
     journal = commit(journal, journal.replaces[-1], first)

@@ -65,6 +65,7 @@ def start(
     drop: Collection[str] = (),
     checkpoints: str | None = None,
     spare: int | None = None,
+    recover_in: int = 1,
 ) -> Job:
     """Start a flow and give back the handle to it; `restore` names a savepoint to start from.
 
@@ -75,9 +76,11 @@ def start(
     (``s3://BUCKET/FOLDER``). `resume` goes on from the durable store of a job whose processes are gone.
     `prometheus` is the address of a server that scrapes the workers (they are found at ``/targets`` of the job's API);
     without one the controller does it. `spare` is how many warm workers are kept beyond those in use, for whatever
-    grows or dies next; one, unless said otherwise.
+    grows or dies next; one, unless said otherwise. `recover_in`: a partition of an operator that dies comes back as so
+    many, which share the replay (SEEP's parallel recovery); give as many spare workers.
     """
     workers = whole_number("workers", workers, 1)
+    recover_in = whole_number("recover_in", recover_in, 1)
     spare = None if spare is None else whole_number("spare", spare)
     if prometheus is not None and not prometheus.startswith(("http://", "https://")):
         raise Misuse(f"prometheus={prometheus!r} is no address; give one such as http://127.0.0.1:9090")
@@ -126,7 +129,7 @@ def start(
         if saved is not None:
             saved[0].prepare(ready, directory.store(), saved[1])
             remove(path / FETCHED)
-    return Job(flow, directory, backend(directory), workers, prometheus, spare)
+    return Job(flow, directory, backend(directory), workers, prometheus, spare, recover_in)
 
 
 def _backend(on: str, master: str | None) -> Callable[[JobDirectory], Backend]:
@@ -169,10 +172,11 @@ class Job:
         workers: int,
         prometheus: str | None = None,
         spare: int | None = None,
+        recover_in: int = 1,
     ) -> None:
         self.name = flow.name
         self.directory = directory
-        self.host = ControllerHost(directory, backend, workers, spare)
+        self.host = ControllerHost(directory, backend, workers, spare, recover_in)
         reader = _server(prometheus, flow.name) if prometheus else Scraper(directory.targets)
         self.watch = Watch(self.host, reader)
         self._fixing = Fixing(self.host)

@@ -56,14 +56,17 @@ class View:
 
 
 class ControllerHost:
-    def __init__(self, job: JobDirectory, backend: Backend, workers: int, spare: int | None = None) -> None:
-        """`spare`: warm workers beyond those in use; else as many as the flow's settings say."""
+    def __init__(
+        self, job: JobDirectory, backend: Backend, workers: int, spare: int | None = None, recover_in: int = 1
+    ) -> None:
+        """`spare`: warm workers beyond those in use; else as many as the flow's settings say. `recover_in`: into how
+        many parts a dead partition of an operator comes back."""
         graph, settings = job.code()
         if spare is not None:
             settings = with_fields(settings, spare_workers=spare)
         self.job = job
         self.backend = backend
-        self.machine = Controller(graph, settings, workers, resumes=job.has_begun)
+        self.machine = Controller(graph, settings, workers, recover_in, resumes=job.has_begun)
         self.store = job.store()
         self.transport = job.transport(CONTROLLER)
         self.background = Background(self.store, self.transport.wake)

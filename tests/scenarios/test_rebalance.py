@@ -74,3 +74,27 @@ def test_a_rebalance_evens_out_what_partitions_take(begin: Start, tmp_path: Path
     for i in range(rows):
         expected[skewed(i)["key"]] = expected.get(skewed(i)["key"], 0) + 1
     assert counts == expected
+
+
+@pytest.mark.timeout(90)
+def test_a_killed_partition_comes_back_as_two_that_share_its_load(begin: Start, tmp_path: Path) -> None:
+    rows = 60_000
+    flow = seep.Flow("parts", epoch="20ms", checkpoint="200ms")
+    numbers = flow.source("numbers", Gated(rows, tmp_path / "gate"))
+    numbers.key_by("key").aggregate(n=seep.count()).named("count").scale(start=1, max=2).collect("counts")
+    job = begin(flow, workers=3, spare=2, recover_in=2)
+    until(lambda: sum(taken(job)) > 4_000, "a measured load and some checkpoints")
+    job.kill("count", 0)
+    until(lambda: len(job.journal.live("count")) == 2, "its parts")
+    first = job.journal.live("count")[0].key_range
+    assert first.high < 1_024, "cut by load: most keys lie in the first eighth"
+    assert max(shares(job)) < 0.7
+    job.kill("count", 1)  # it may have two partitions: this one comes back as it is
+    until(lambda: any("count/1 restarts" in step["what"] for step in job.explain()["steps"]), "its return")
+    (tmp_path / "gate").touch()
+    result = job.wait(60.0)["counts"]
+    expected: dict[int, int] = {}
+    for i in range(rows):
+        key = skewed(i)["key"]
+        expected[key] = expected.get(key, 0) + 1
+    assert {row["key"]: row["n"] for row in result.to_pylist()} == expected

@@ -81,7 +81,7 @@ def test_a_restart_is_a_later_generation_each_time() -> None:
 
 
 def test_recovery_in_parts_leaves_a_ghost_that_serves_the_buffer() -> None:
-    journal = planner.recover_in_parts(first(), A0, 5, 40, 3)
+    journal = planner.recover_in_parts(first(), A0, 5, 40, first().entries[A0].key_range.split(3))
     check_journal(GRAPH, journal)
     assert (journal.entries[A0].role, journal.entries[A0].last) == (SEALED, 40)
     assert len(journal.live("a")) == 4
@@ -90,14 +90,14 @@ def test_recovery_in_parts_leaves_a_ghost_that_serves_the_buffer() -> None:
 def test_recovery_in_parts_never_begins_before_the_dead_ones_life() -> None:
     begun = with_fields(first().entries[A0], first=50)
     journal = with_fields(first(), entries={**first().entries, A0: begun})
-    journal = planner.recover_in_parts(journal, A0, 5, 40, 2)
+    journal = planner.recover_in_parts(journal, A0, 5, 40, journal.entries[A0].key_range.split(2))
     assert A0 not in journal.entries, "it never owned an epoch: there is nothing to serve"
     assert {e.first for e in journal.live("a") if e.key_range.low < 2048} == {50}
 
 
 def test_recovery_in_parts_aborts_what_was_under_way() -> None:
     journal = shadows(first(), (A1,), first().entries[A1].key_range.split(2), 20)
-    journal = planner.recover_in_parts(journal, A0, 5, 40, 2)
+    journal = planner.recover_in_parts(journal, A0, 5, 40, journal.entries[A0].key_range.split(2))
     assert journal.replaces == ()
     assert not [e for e in journal.entries.values() if e.role == SHADOW]
     check_journal(GRAPH, journal)

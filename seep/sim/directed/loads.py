@@ -48,6 +48,17 @@ def ranges_follow_the_load() -> None:
 
 
 @scenario
+def parts_of_a_dead_one_share_its_load() -> None:
+    """Of a partition that comes back as two, each has about half of the rows."""
+    stage = Stage(chain(1_600, s=Uneven), parts=2, epoch_ms=2.0)
+    stage.at(120.0, lambda: stage.crash("a/0"))
+    stage.play_through()
+    live = stage.world.controller.journal.live("a")
+    share = sum(bucket_of(key) in live[0].key_range for key in LOW_KEYS) / len(LOW_KEYS)
+    demand(len(live) == 2 and 0.4 < share < 0.66, f"the first of {len(live)} has {share:.2f} of the busy keys")
+
+
+@scenario
 def one_busy_key_is_not_moved_about() -> None:
     """Loads are measured by groups of buckets: cut after cut the key's own bucket is found. Then nothing helps, nothing
     is replaced any more, and the reason is told."""

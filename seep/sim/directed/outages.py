@@ -119,6 +119,24 @@ def replace_that_takes_too_long_is_begun_anew() -> None:
 
 
 @scenario
+def hand_over_that_takes_too_long_is_begun_anew() -> None:
+    """One of two that are to hand over hangs: the other one must not wait for it for ever."""
+    stage = Stage(chain(900, {"s": 2}), workers=4, at_most_ms=60.0, suspect_ms=1_000.0)
+
+    def begun() -> bool:
+        return any(replace.operator == "s" for replace in stage.world.controller.journal.replaces)
+
+    def hang() -> None:
+        stage.host("s/1").asleep_until = stage.world.now_ms + 200.0
+
+    stage.scale(60.0, "s", 1)
+    stage.when(begun, hang, every_ms=0.05)
+    stage.play_through()
+    demand(bool(stage.given_up()), "it was waited for")
+    demand(len(stage.world.controller.journal.live("s")) == 1, "they were not merged")
+
+
+@scenario
 def controller_that_slept_blames_nobody() -> None:
     """It hears nothing for longer than a silent worker is waited for, because it slept: nobody is started again."""
     stage = Stage(chain(600), suspect_ms=40.0)

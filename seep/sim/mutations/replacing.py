@@ -198,6 +198,22 @@ REPLACE = (
         scenario="sinks-without-an-epoch-show-nothing-and-go",
     ),
     Mutant(
+        "parts-by-width",
+        "the parts of a dead partition are cut by its measured load",
+        "seep.control.parts",
+        "            ranges = Profile([entry], {partition: status.load} if status else {})",
+        "            ranges = Profile([entry], {})",
+        scenario="parts-of-a-dead-one-share-its-load",
+    ),
+    Mutant(
+        "hand-over-for-ever",
+        "a hand-over that takes too long is given up, and those that wait for it go on",
+        CONTROLLER,
+        "            late = waited_ms > self.settings.at_most_ms\n",
+        "            late = waited_ms > self.settings.at_most_ms and not replace.handover\n",
+        scenario="hand-over-that-takes-too-long-is-begun-anew",
+    ),
+    Mutant(
         "not-shown-is-shown",
         "what a sink could not show is neither forgotten nor an end",
         SINK,
