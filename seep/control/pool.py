@@ -9,7 +9,6 @@ from seep.model.settings import Settings
 from seep.protocol.effects import ReleaseWorker, WantWorkers
 from seep.protocol.journal import SHADOW, Journal
 
-
 START_WAIT = 6
 """A flow is spread over all its workers at its start. Those that do not come are waited for this many times as long as
 one that is silent, from when the latest came: then it starts with those there are."""
