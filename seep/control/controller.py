@@ -18,6 +18,7 @@ from seep.control.leftovers import leftovers
 from seep.control.parts import recovers_in_parts
 from seep.control.placement import idle, place, spread
 from seep.control.pool import Pool
+from seep.control.pressure import Pressure
 from seep.control.requests import Rebalance, Request, ScaleTo, StopFlow, WorkerLost
 from seep.control.scaling import begin_request
 from seep.control.steps import Known, next_step
@@ -79,6 +80,7 @@ class Controller:
         self.lost_parts: dict[PartitionId, Generation] = {}
         self.resumes = resumes
         """This flow has run before: a store without its journal has lost it."""
+        self.pressure = Pressure()
         self.lost = False
         self.deposed = False
         self.finished = False
@@ -358,10 +360,13 @@ class Controller:
     def _step(self, journal: Journal) -> Journal:
         """The next step of every Replace there is."""
         statuses = self._statuses(journal)
+        told = Known(self.journal.version, statuses, graph=self.graph)
+        pressing = self.pressure.look(journal, told, self.settings, self.now_ms)
         for replace in journal.replaces:
             waited_ms = self.now_ms - self.since.setdefault(replace.number, self.now_ms)
-            late = waited_ms > self.settings.at_most_ms
-            known = Known(self.journal.version, statuses, waited_ms / self.settings.epoch_ms, self.graph)
+            late = "it took too long" if waited_ms > self.settings.at_most_ms else ""
+            late = late or ("too much is kept for it" if replace.number == pressing else "")
+            known = told._replace(waited_epochs=waited_ms / self.settings.epoch_ms)
             journal, why = next_step(journal, replace, known, late)
             if replace.code and why.startswith("given up"):
                 self.given_up[replace.number] = why  # whoever asked for it is told, and may ask again

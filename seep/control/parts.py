@@ -50,9 +50,8 @@ def recovers_in_parts(controller: Controller, entry: Entry) -> bool:
             version, epoch = reply.value
             controller.note(f"{journal.shown(partition)} comes back as {controller.parts} parts")
             status = controller.statuses.get(partition)
-            ranges = Profile([entry], {partition: status.load} if status else {}).split(
-                entry.key_range, controller.parts
-            )
+            profile = Profile([entry], {partition: status.load} if status else {})
+            ranges = profile.split(entry.key_range, controller.parts)
             controller.change(planner.recover_in_parts(journal, partition, version, epoch, ranges))
 
     controller.call(lambda token: FenceStore(token, partition, generation, before.version), fenced)

@@ -39,12 +39,13 @@ class Known(NamedTuple):
         return status if status is not None and status.journal_version == self.version else None
 
 
-def next_step(journal: Journal, replace: Replace, known: Known, late: bool) -> tuple[Journal, str]:
-    """The journal after the next step (the same one: nothing to do yet), and what to note of it."""
+def next_step(journal: Journal, replace: Replace, known: Known, hopeless: str = "") -> tuple[Journal, str]:
+    """The journal after the next step (the same one: nothing to do yet), and what to note of it. `hopeless`: why it is
+    not gone on with."""
     if replace not in journal.replaces:
         return journal, ""
-    if late:
-        return planner.abort(journal, replace), "given up, it took too long"
+    if hopeless:
+        return planner.abort(journal, replace), f"given up, {hopeless}"
     if replace.code:
         return _upgrade(journal, replace, known)
     if replace.handover:

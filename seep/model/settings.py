@@ -21,7 +21,7 @@ class Settings:
     credit_epochs: int = 32
     """Epochs sent on a channel but not taken by its receiver."""
     buffer_bytes: int = 4 << 30
-    """Output kept for replay beyond which a source cuts no new epoch."""
+    """Output kept for replay beyond which a source cuts no new epoch, and an operator takes none."""
     spill_bytes: int = 512 << 20
     """Output kept for replay on one edge beyond which the oldest goes to disk."""
     copies_bytes: int = 64 << 20

@@ -200,7 +200,7 @@ class OperatorPartition:
             if upcoming > stop and bound >= stop > self.epoch and stop < FOREVER:
                 self._move(stop)
                 continue
-            if upcoming == FOREVER or upcoming > bound or upcoming > last or self.outputs.blocked:
+            if upcoming == FOREVER or upcoming > bound or upcoming > last or self.outputs.blocked or self.outputs.full:
                 break
             self._take(upcoming)
             if self.desk.clock() - began_ms > BREATH_MS:
@@ -355,8 +355,8 @@ class OperatorPartition:
             case Subscribe():
                 self.outputs.on_subscribe(message)
             case Trim():
-                if self.outputs.on_trim(message) and self.epoch >= self.entry.last:
-                    self.desk.changed = True
+                self.desk.changed |= self.outputs.on_trim(message) and self.epoch >= self.entry.last
+                self.advance()
             case Unsubscribe():
                 self.outputs.on_unsubscribe(message)
             case Accepted():

@@ -237,6 +237,11 @@ class Outputs:
         return False
 
     @property
+    def full(self) -> bool:
+        """Is as much kept for replay as may be? Then nothing is taken until receivers have saved what they took."""
+        return self.size_bytes >= self.desk.settings.buffer_bytes
+
+    @property
     def watermark(self) -> int:
         """The lowest that any receiver, or one behind it, has said (FOREVER: none has)."""
         said = (cursor.watermark for cursors in self.cursors.values() for cursor in cursors.values())

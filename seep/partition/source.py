@@ -193,7 +193,7 @@ class SourcePartition:
         waiting = self.outputs.waiting if self.pace.ahead else 0
         if waiting >= AHEAD_EPOCHS:
             return
-        if self.outputs.size_bytes >= self.desk.settings.buffer_bytes:
+        if self.outputs.full:
             self.desk.count("source_held_by_buffer")
             return
         epoch = max(self.epoch + 1, self.outputs.highest)

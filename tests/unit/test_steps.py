@@ -36,7 +36,7 @@ def test_how_far_behind_shadows_may_be(behind: int, waited: float, committed: bo
     for new in journal.replaces[0].new:
         generation = journal.entries[new].generation
         statuses[new] = Status(new, generation, journal.version, 500 - behind, own_checkpoints=1, accepted=True)
-    after, why = next_step(journal, journal.replaces[0], Known(journal.version, statuses, waited), late=False)
+    after, why = next_step(journal, journal.replaces[0], Known(journal.version, statuses, waited), hopeless="")
     assert (not after.replaces, "committed" in why) == (committed, committed)
 
 
@@ -53,7 +53,7 @@ def test_the_last_epoch_of_the_old_code_is_later_than_all_that_was_heard_of_it()
             for e in entries
         }
         statuses[A0] = with_fields(statuses[A0], begun=begun)
-        return next_step(journal, journal.replaces[0], Known(version, statuses, graph=graph), late=False)
+        return next_step(journal, journal.replaces[0], Known(version, statuses, graph=graph), hopeless="")
 
     assert step(-1, {"b": 9, "out": 9})[1] == "", "it has not stopped yet"
     assert step(9, {"b": 9})[1] == "", "who is furthest behind has not said anything"

@@ -10,6 +10,7 @@ from seep.sim.directed import (
     copies,
     emptied,
     ended,
+    full,
     gone,
     growing,
     idle,
@@ -31,6 +32,7 @@ from seep.sim.oracle import Violation
 
 FILES = (
     calm,
+    full,
     links,
     busy,
     zombies,

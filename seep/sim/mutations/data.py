@@ -152,8 +152,8 @@ TAKING = (
         "partial-epoch",
         "an epoch is taken when every input alive in it has announced it",
         OPERATOR,
-        "            if upcoming == FOREVER or upcoming > bound or upcoming > last or self.outputs.blocked:",
-        "            if upcoming == FOREVER or upcoming > last or self.outputs.blocked:",
+        "            if upcoming == FOREVER or upcoming > bound or upcoming > last or self.outputs.blocked",
+        "            if upcoming == FOREVER or upcoming > last or self.outputs.blocked",
     ),
     Mutant(
         "sink-partial-epoch",
