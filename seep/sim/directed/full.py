@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from seep.partition.operator import OperatorPartition
+from seep.partition.source import SourcePartition
 from seep.protocol.effects import PutCheckpoint, StoreReply
 from seep.sim.directed.registry import demand, scenario
 from seep.sim.stage import Stage, chain
@@ -14,28 +16,40 @@ EPOCH_BYTES = 2_000
 """More than any one epoch has here."""
 
 
-@scenario
-def operator_that_keeps_too_much_takes_nothing() -> None:
-    """The one behind it cannot save anything for a while."""
-    stage = Stage(chain(1_200, deep=True), buffer_bytes=LIMIT_BYTES, checkpoint_ms=10.0)
-    store, most, refused = stage.world._store, [0], [0]
+def _most_kept(keeper: str, behind: str, deep: bool) -> int:
+    """By one while the one behind it cannot save anything for a time."""
+    stage = Stage(chain(1_200, deep=deep), buffer_bytes=LIMIT_BYTES, checkpoint_ms=10.0)
+    store, most = stage.world._store, [0]
 
     def away(node: SimNode, effect: Any) -> None:
-        saves = isinstance(effect, PutCheckpoint) and effect.checkpoint.partition.operator == "b"
+        saves = isinstance(effect, PutCheckpoint) and effect.checkpoint.partition.operator == behind
         if saves and stage.world.now_ms < 400.0:
-            refused[0] += 1
             stage.at(0.1, lambda: stage.world._deliver(node, StoreReply(effect.token, error="failed")))
         else:
             store(node, effect)
 
     def watch() -> None:
-        if stage.find("a/0") is not None:
-            most[0] = max(most[0], stage.operator("a/0").outputs.size_bytes)
+        if stage.find(keeper) is not None:
+            found = stage.partition(keeper)
+            assert isinstance(found, SourcePartition | OperatorPartition)
+            most[0] = max(most[0], found.outputs.size_bytes)
 
     stage.world._store = away  # type: ignore[method-assign]
     stage.play_through(watch)
-    demand(refused[0] > 0 and most[0] >= LIMIT_BYTES, f"it never kept much: {most[0]} bytes")
-    demand(most[0] < LIMIT_BYTES + EPOCH_BYTES, f"it kept {most[0]} bytes")
+    demand(most[0] >= LIMIT_BYTES, f"it never kept much: {most[0]} bytes")
+    return most[0]
+
+
+@scenario
+def operator_that_keeps_too_much_takes_nothing() -> None:
+    most = _most_kept("a/0", "b", deep=True)
+    demand(most < LIMIT_BYTES + EPOCH_BYTES, f"it kept {most} bytes")
+
+
+@scenario
+def source_that_keeps_too_much_cuts_nothing() -> None:
+    most = _most_kept("s/0", "a", deep=False)
+    demand(most < LIMIT_BYTES + EPOCH_BYTES, f"it kept {most} bytes")
 
 
 @scenario

@@ -214,6 +214,14 @@ REPLACE = (
         scenario="operator-that-keeps-too-much-takes-nothing",
     ),
     Mutant(
+        "cuts-without-end",
+        "a source cuts nothing while it keeps as much for replay as it may",
+        SOURCE,
+        "        if self.outputs.full:",
+        "        if False:",
+        scenario="source-that-keeps-too-much-cuts-nothing",
+    ),
+    Mutant(
         "replace-at-any-price",
         "a Replace for which too much is kept is given up, the youngest first",
         CONTROLLER,
