@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -140,6 +141,36 @@ def test_the_beginning_is_forgotten_and_damage_is_found(tmp_path: Path, monkeypa
     assert len(reader.some(places[9], places[9] + 113)) == 1
     assert reader.some(places[9], places[9]) == [], "not synced yet"
     writer.close()
+
+
+def test_rows_that_are_synced_are_kept_though_no_new_segment_can_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "SEGMENT_BYTES", 100)
+    writer = LogWriter("log", tmp_path, 0, "one")
+    real_open, real_fsync = os.open, os.fsync
+
+    def full(*_: Any, **__: Any) -> int:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(os, "open", full)
+    for number in range(3):
+        writer.append([(LINES, b"%d" % number * 100)])
+    assert log.segments(tmp_path) == [0]
+    monkeypatch.setattr(os, "open", real_open)
+    monkeypatch.setattr(os, "fsync", full)
+    writer.append([(LINES, b"3" * 100)])
+    place = writer.end
+    assert log.segments(tmp_path) == [0, place], "a new one, of which the directory may not know after a power cut"
+    with pytest.raises(OSError, match="too many"):
+        writer.append([(LINES, b"4" * 10)])
+    monkeypatch.setattr(os, "fsync", real_fsync)
+    writer.append([(LINES, b"5" * 10)])
+    writer.close()
+    assert b"".join(sorted({data[:1] for data in everything(tmp_path, 0)})) == b"01235"
+    again = LogWriter("log", tmp_path, 0, "two")
+    assert again.end > place
+    again.close()
 
 
 def test_damage_in_the_middle_is_not_cut_off(tmp_path: Path) -> None:

@@ -121,15 +121,16 @@ class LogWriter:
         """``begin`` and ``name`` are for a log that does not exist yet."""
         self._home = home
         self._lock = os.open(home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._file = -1
+        self._file = self._start = -1
+        self._listed = False
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             known = segments(home)
             self.fresh = not known
             if self.fresh:
                 _write_name(home, name)
-            self._start = known[-1] if known else begin
-            self._open()
+            self._open(known[-1] if known else begin)
+            self._list()
             self.end = self._whole()
             """All before it is synced."""
             if _followed(self._file, self._start, self.end, self._start + os.fstat(self._file).st_size):
@@ -140,11 +141,19 @@ class LogWriter:
             self.close()
             raise
 
-    def _open(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-        self._file = os.open(_path(self._home, self._start), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        _sync(self._home)
+    def _open(self, start: int) -> None:
+        """The new one before the old one is closed: a number that is closed may soon name somebody else's file."""
+        opened = os.open(_path(self._home, start), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        old, self._file, self._start = self._file, opened, start
+        self._listed = False
+        if old >= 0:
+            os.close(old)
+
+    def _list(self) -> None:
+        """A segment that a power cut takes out of the directory keeps nothing."""
+        if not self._listed:
+            _sync(self._home)
+            self._listed = True
 
     def _whole(self) -> int:
         """Where the last whole frame ends."""
@@ -164,14 +173,16 @@ class LogWriter:
                     written = os.pwrite(self._file, view, at)
                     view, at = view[written:], at + written
             os.fdatasync(self._file)
+            self._list()
         except OSError:
             with contextlib.suppress(OSError):  # cut off by the next who appends
                 os.ftruncate(self._file, self.end - self._start)
             raise
         self.end = self._start + at
         if at >= SEGMENT_BYTES:
-            self._start = self.end
-            self._open()
+            with contextlib.suppress(OSError):  # these rows are kept all the same; the next append tries again
+                self._open(self.end)
+                self._list()
 
     def close(self) -> None:
         for descriptor in (self._file, self._lock):
