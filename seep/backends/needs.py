@@ -8,12 +8,17 @@ import shutil
 import socket
 import subprocess
 from importlib.util import find_spec
+from typing import Any
 
 from seep.errors import Misuse
+from seep.model.counts import whole
+from seep.model.ids import BUCKETS
 
 JAVA = 17
 MASTERS = r"spark://|local(-cluster)?(\[|$)|yarn$|k8s://"
 PATIENCE_SECONDS = 5.0
+LOCAL_WORKERS = 256
+"""On one machine. Elsewhere as many as there are buckets: one more would own no key."""
 
 
 def need_spark(master: str | None) -> None:
@@ -29,6 +34,12 @@ def need_ray(address: str | None) -> None:
     _need_package("ray", "Ray", "ray")
     if address is not None:
         _need_server(f"Ray at {address}", address.removeprefix("ray://"))
+
+
+def counted(on: str, workers: Any, spare: Any) -> tuple[int, int | None]:
+    """How many workers are wanted: numbers, and no more than can be had."""
+    most = LOCAL_WORKERS if on == "local" else BUCKETS
+    return whole("workers", workers, 1, most), None if spare is None else whole("spare", spare, 0, most)
 
 
 def need_redis(url: str) -> None:

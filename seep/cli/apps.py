@@ -57,6 +57,9 @@ def load(path: Path) -> list[Flow]:
         if str(error).startswith(f"{path.name}:"):
             raise
         raise type(error)(f"{_line_of(error, path)}: {error}", error.history) from error
+    except SystemExit as error:
+        where = _line_of(error, path)
+        raise Misuse(f"{where}: it ends Python (SystemExit: {error.code}); an app only builds a flow") from error
     except Exception as error:
         text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
         raise Misuse(f"{_line_of(error, path)}: {type(error).__name__}: {text}") from error
@@ -68,7 +71,7 @@ def load(path: Path) -> list[Flow]:
     return flows
 
 
-def _line_of(error: Exception, path: Path) -> str:
+def _line_of(error: BaseException, path: Path) -> str:
     """The line of the app that an error came out of, such as ``app.py:12``."""
     if isinstance(error, SyntaxError) and error.lineno:
         return f"{path.name}:{error.lineno}"

@@ -8,8 +8,8 @@ from typing import Any
 from seep.errors import Misuse
 
 
-def whole(name: str, value: Any, least: int = 0) -> int:
-    """The number; refuses what is none, and what is less than the least.
+def whole(name: str, value: Any, least: int = 0, most: int | None = None) -> int:
+    """The number; refuses what is none, and what is less than the least or more than the most.
 
     >>> whole("count", 3)
     3
@@ -18,6 +18,7 @@ def whole(name: str, value: Any, least: int = 0) -> int:
         number = operator.index(value)
     except TypeError:
         number = None
-    if number is None or isinstance(value, bool) or number < least:
-        raise Misuse(f"{name}={value!r}; give a whole number from {least} up")
+    if number is None or isinstance(value, bool) or number < least or (most is not None and number > most):
+        bounds = f"{least} up" if most is None else f"{least} to {most}"
+        raise Misuse(f"{name}={value!r}; give a whole number from {bounds}")
     return number

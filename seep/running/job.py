@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from seep.backends.local import LocalBackend
-from seep.backends.needs import need_objects, need_ray, need_redis, need_spark
+from seep.backends.needs import counted, need_objects, need_ray, need_redis, need_spark
 from seep.backends.process import end_workers
 from seep.errors import Misuse, Retry, SeepError, error_of
 from seep.flow.build import Flow
@@ -79,9 +79,8 @@ def start(
     grows or dies next; one, unless said otherwise. `recover_in`: a partition of an operator that dies comes back as so
     many, which share the replay (SEEP's parallel recovery); give as many spare workers.
     """
-    workers = whole_number("workers", workers, 1)
+    workers, spare = counted(on, workers, spare)
     recover_in = whole_number("recover_in", recover_in, 1)
-    spare = None if spare is None else whole_number("spare", spare)
     if prometheus is not None and not prometheus.startswith(("http://", "https://")):
         raise Misuse(f"prometheus={prometheus!r} is no address; give one such as http://127.0.0.1:9090")
     graph = runnable(flow)

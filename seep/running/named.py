@@ -29,7 +29,7 @@ def named(text: str, what: str) -> Any:
         raise Misuse(f"no {what} {text!r}: {error}; is {module}.py here, or installed?") from error
     except AttributeError:
         raise Misuse(f"no {what} {text!r}: {module} has no {name}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise Misuse(f"no {what} {text!r}: {module} raises {type(error).__name__}: {error}") from error
 
 
@@ -43,7 +43,7 @@ def policy_named(text: str) -> Any:
     made = named(text, "policy")
     try:
         made = made() if isinstance(made, type) else made
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise Misuse(f"policy {text!r} cannot be made: {type(error).__name__}: {error}") from error
     policy_of(made)
     return made

@@ -136,6 +136,8 @@ halves.aggregate(x=seep.total("x")).named("halves").collect("sums")
         ("import nonsense_module", "No module named 'nonsense_module'"),
         ("import seep\na = seep.Flow('a')\nb = seep.Flow('b')", "has 2 flows (a, b)"),
         ("import seep\nflow = seep.Flow('')", "seep:"),
+        ("import sys\nsys.exit()", "app.py:2: it ends Python (SystemExit: None); an app only builds a flow"),
+        ("def build():\n    raise SystemExit('no')", "app.py:2: it ends Python (SystemExit: no)"),
         ("import seep\n\nsource = seep.MemorySource([])", "app.py:3: no rows to take a schema from"),
     ],
 )
@@ -150,6 +152,15 @@ def test_an_address_that_is_none_is_refused(run: Run) -> None:
     code, _, problem = run("run", APP, "--prometheus", "nonsense")
     assert code == 2
     assert problem == "seep: prometheus='nonsense' is no address; give one such as http://127.0.0.1:9090\n"
+
+
+@pytest.mark.parametrize("option", ["--workers", "--spare"])
+def test_more_workers_than_can_be_had_are_refused(run: Run, option: str) -> None:
+    least = int(option == "--workers")
+    for on, most in ("local", 256), ("ray", 4096):
+        code, out, problem = run("run", APP, "--on", on, option, "99999999999999999999")
+        assert (code, out) == (2, "")
+        assert problem == f"seep: {option[2:]}=99999999999999999999; give a whole number from {least} to {most}\n"
 
 
 def test_no_file(run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -139,6 +139,7 @@ def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A module in the current directory, as somebody has it who types `seep bench mine:ByUser`."""
     (tmp_path / "mine_to_measure.py").write_text(OWN.replace("QQQ", '"""'))
     (tmp_path / "broken_to_measure.py").write_text("import nothing_of_that_name")
+    (tmp_path / "ending_to_measure.py").write_text("raise SystemExit(3)")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
@@ -159,6 +160,7 @@ def test_a_workload_of_ones_own(beside: Path) -> None:
         ("mine_to_measure:Unrepeated", "a Table needs `repeated`"),
         ("mine_to_measure:Raising", "cannot be made: ValueError: not today"),
         ("broken_to_measure:X", "No module named 'nothing_of_that_name'"),
+        ("ending_to_measure:X", "ending_to_measure raises SystemExit: 3"),
         ("nowhere_to_measure:X", "is nowhere_to_measure.py here"),
         (":X", "give one of your own as module:Class"),
     ],
