@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import httpx
 import pyarrow as pa
@@ -25,6 +26,9 @@ LONGEST_WAIT_SECONDS = 30.0
 """However long the server asks for."""
 _LATER = (408, 409, 423, 425, 429)
 """Answers below 500 that another try may change."""
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"([!-~]([ -~\t]*[!-~])?)?")
+_OURS = ("content-length", "transfer-encoding")
 
 
 class HttpSink:
@@ -42,14 +46,10 @@ class HttpSink:
 
     def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
         self._who = f"HttpSink {url!r}"
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise Misuse(f"{self._who}: give an address, such as http://127.0.0.1:8080/rows")
+        if problem := _url_problem(url):
+            raise Misuse(f"{self._who}: {problem}; give an address, such as http://127.0.0.1:8080/rows")
         self.url = url
-        self.headers = dict(headers or {})
-        for name, value in self.headers.items():
-            if not name.isprintable() or not value.isprintable():
-                raise Misuse(f"{self._who}: the header {name!r} is no text in one line")
+        self.headers = _checked_headers(self._who, headers)
         self._run = ""
 
     def check(self, schema: pa.Schema, table_keys: tuple[str, ...] | None) -> None:
@@ -105,6 +105,28 @@ class HttpSink:
             if after.isdigit():
                 wait_seconds = min(float(after), LONGEST_WAIT_SECONDS)
         raise ConnectionError(f"{self._who}: {problem}")
+
+
+def _url_problem(url: Any) -> str:
+    """Empty: rows can be sent there."""
+    try:
+        parts = httpx.URL(url)
+        found = parts.scheme in ("http", "https") and parts.host
+        return "" if found and (parts.port is None or 0 < parts.port < 65_536) else "nothing can be sent there"
+    except (TypeError, ValueError, httpx.InvalidURL) as problem:
+        return str(problem)
+
+
+def _checked_headers(who: str, headers: Any) -> dict[str, str]:
+    """What no request can carry would be found by a worker, and by the next one again."""
+    if not isinstance(headers, Mapping | None):
+        raise Misuse(f"{who}: headers={headers!r}; give a dict from names to values")
+    for name, value in (headers or {}).items():
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name.lower() in _OURS:
+            raise Misuse(f"{who}: {name!r} cannot be the name of a header")
+        if not isinstance(value, str) or not _VALUE.fullmatch(value):
+            raise Misuse(f"{who}: the header {name!r} must be text in one line of ASCII, without spaces at its ends")
+    return dict(headers or {})
 
 
 def _headers(key: str) -> dict[str, Any]:

@@ -462,5 +462,38 @@ def test_what_cannot_be_sent_is_refused_where_it_is_declared() -> None:
         rows.sink("out", seep.HttpSink("http://127.0.0.1:1"))
     with pytest.raises(seep.Misuse, match="give an address"):
         seep.HttpSink("ftp://x")
-    with pytest.raises(seep.Misuse, match="no text in one line"):
+    with pytest.raises(seep.Misuse, match="must be text in one line"):
         seep.HttpSink("http://x", headers={"a": "b\r\nc: d"})
+
+
+@pytest.mark.parametrize(
+    ("url", "headers", "says"),
+    [
+        ("http://x", {"X-Straße": "a"}, "cannot be the name of a header"),
+        ("http://x", {"a b": "a"}, "cannot be the name of a header"),
+        ("http://x", {"": "a"}, "cannot be the name of a header"),
+        ("http://x", {1: "a"}, "1 cannot be the name of a header"),
+        ("http://x", {"Content-Length": "1"}, "cannot be the name of a header"),
+        ("http://x", {"a": "grün"}, "the header 'a' must be text in one line of ASCII"),
+        ("http://x", {"a": " b"}, "the header 'a' must be text in one line of ASCII"),
+        ("http://x", {"a": 1}, "the header 'a' must be text in one line of ASCII"),
+        ("http://x", ["a"], "give a dict from names to values"),
+        ("http://x:99999/rows", None, "give an address"),
+        ("http://x:port/rows", None, "give an address"),
+        ("http://x/\n", None, "give an address"),
+        (7, None, "give an address"),
+    ],
+)
+def test_what_no_request_can_carry_is_refused_when_the_sink_is_made(url: Any, headers: Any, says: str) -> None:
+    with pytest.raises(seep.Misuse, match=says) as refused:
+        seep.HttpSink(url, headers=headers)
+    assert "\n" not in str(refused.value)
+    assert seep.HttpSink("http://x", headers={"a": "", "Authorization": "Bearer x y"}).headers["a"] == ""
+
+
+@pytest.mark.parametrize("port", [0, 99_999, -1, "80", 80.0, True])
+def test_a_port_that_is_none_is_refused(port: Any) -> None:
+    with pytest.raises(seep.Misuse, match="give a number from 1 to 65535"):
+        seep.HttpSource(port, schema=SCHEMA)
+    with pytest.raises(seep.Misuse, match="give a number from 1 to 65535"):
+        seep.SocketSource(port)

@@ -121,3 +121,26 @@ def test_on_the_command_line(home: Path, monkeypatch: pytest.MonkeyPatch, capsys
     assert ended.value.code == 2
     assert said.startswith("seep: the Spark master spark://127.0.0.1:")
     assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("redis://127.0.0.1:9/0?bogus=1", r"there is no option 'bogus'; such as redis://127\.0\.0\.1:6379/0$"),
+        ("redis://127.0.0.1:9/abc", "the database 'abc' is no number; such as"),
+        ("redis://127.0.0.1:99999/0", "Port out of range 0-65535; such as"),
+    ],
+)
+def test_an_address_that_redis_would_misread(home: Path, url: str, says: str) -> None:
+    flow = seep.Flow("kept")
+    rows = flow.source("rows", seep.MemorySource([{"a": 1}]))
+    rows.collect("out")
+    with pytest.raises(seep.Misuse, match=says):
+        seep.start(flow, store=url)
+    for made in (
+        lambda: seep.RedisStreamSource("s", url=url, schema={"a": int}).prepared(),
+        lambda: seep.RedisSink("p:", url=url, key="a").prepared(),
+    ):
+        with pytest.raises(seep.Misuse, match=says) as refused:
+            made()
+        assert "\n" not in str(refused.value)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from seep.errors import Misuse, Retry, SeepError
+from seep.runtime.stores.redisurl import SUCH_AS, client_of, url_problem
 
 CONNECT_SECONDS = 20.0
 """For so long a server that does not answer is asked again, when a flow starts."""
@@ -25,25 +25,23 @@ def library(who: str) -> Any:
 
 
 def check_url(who: str, url: Any) -> None:
-    if not isinstance(url, str) or urlsplit(url).scheme not in ("redis", "rediss", "unix"):
-        raise Misuse(f"{who}: url={url!r}; such as redis://127.0.0.1:6379/0")
+    if problem := url_problem(url):
+        raise Misuse(f"{who}: url={url!r}: {problem}; {SUCH_AS}")
 
 
 def connected(who: str, url: str, timeout_seconds: float = TIMEOUT_SECONDS) -> Any:
     """A client, which connects when it is first used. What fails is ours to do again: it may be half done."""
-    redis = library(who)
+    library(who)
     from redis.backoff import NoBackoff
     from redis.retry import Retry as Attempts
 
-    try:
-        return redis.Redis.from_url(
-            url,
-            socket_timeout=timeout_seconds,
-            socket_connect_timeout=timeout_seconds,
-            retry=Attempts(NoBackoff(), 0),
-        )
-    except ValueError as problem:
-        raise Misuse(f"{who}: {problem}; such as redis://127.0.0.1:6379/0") from None
+    return client_of(
+        who,
+        url,
+        socket_timeout=timeout_seconds,
+        socket_connect_timeout=timeout_seconds,
+        retry=Attempts(NoBackoff(), 0),
+    )
 
 
 def judged(who: str, problem: Exception) -> SeepError | None:

@@ -26,7 +26,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-import redis
 from redis.exceptions import RedisError, ResponseError, WatchError
 
 from seep.errors import Misuse
@@ -49,6 +48,7 @@ from seep.protocol.journal import Journal
 from seep.protocol.wire import decode_journal, encode_journal
 from seep.runtime.stores.base import DAMAGED, EXISTS, FAILED, FENCED, LOST, StoreEffect
 from seep.runtime.stores.rediscopies import Change, RedisCheckpoints
+from seep.runtime.stores.redisurl import client_of
 from seep.state import plain
 from seep.state.codec import FENCE, NOTE, RECORD, DamagedError, decode_value, encode_value
 from seep.state.saved import Saved
@@ -319,10 +319,7 @@ def _last_epoch(looking: Any, name: str) -> int | None:
 
 def connected(url: str) -> Any:
     """A client, which connects when it is first used."""
-    try:
-        return redis.Redis.from_url(url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS)
-    except ValueError as error:
-        raise Misuse(f"store {url!r}: {error}; such as redis://127.0.0.1:6379/0") from None
+    return client_of(f"store {url!r}", url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS)
 
 
 def check(url: str) -> None:
