@@ -11,7 +11,7 @@ from seep.runtime.stores.files import escape
 
 def jobs_home() -> Path:
     """Where flows keep their state unless told otherwise: one directory for each flow, by its name."""
-    return Path(os.environ.get("SEEP_HOME", ".seep"))
+    return Path(os.environ.get("SEEP_HOME") or ".seep")  # empty is not set: it would name the current directory
 
 
 def job_path(flow: str) -> Path:

@@ -13,6 +13,7 @@ import pytest
 from seep.cli.main import main
 from seep.errors import Misuse
 from seep.runtime.api import ApiServer
+from seep.runtime.home import jobs_home
 
 STATUS = {
     "flow": "my sales",
@@ -171,3 +172,11 @@ def test_a_job_that_is_gone(run: Run, tmp_path: Path) -> None:
     assert code == 3
     assert "does not answer" in problem
     assert "silent" in run("ps")[1]
+
+
+@pytest.mark.parametrize(("given", "home"), [("", ".seep"), (None, ".seep"), ("x", "x")])
+def test_an_empty_home_is_none(monkeypatch: pytest.MonkeyPatch, given: str | None, home: str) -> None:
+    monkeypatch.delenv("SEEP_HOME", raising=False)
+    if given is not None:
+        monkeypatch.setenv("SEEP_HOME", given)
+    assert jobs_home() == Path(home)

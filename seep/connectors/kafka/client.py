@@ -48,21 +48,40 @@ _OURS = (
 )
 
 
-def check_config(who: str, config: Mapping[str, Any]) -> dict[str, Any]:
+_TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+
+
+def check_config(who: str, config: Any) -> dict[str, Any]:
     """The user's settings of the client, if they are only settings."""
-    for name, value in config.items():
+    if not isinstance(config, Mapping | None):
+        raise Misuse(f"{who}: config={config!r}; give a dict from names of settings to values")
+    for name, value in (config or {}).items():
+        if not isinstance(name, str):
+            raise Misuse(f"{who}: {name!r} is no name of a setting; give text, such as 'client.id'")
         if name in LOADS_CODE or name.endswith("_cb") or callable(value):
             raise Misuse(f"{who}: the setting {name!r} makes the client load or run code; leave it out")
         if name in _OURS:
             raise Misuse(f"{who}: the setting {name!r} is seep's own to choose; leave it out")
         if not isinstance(value, str | int | float | bool):
             raise Misuse(f"{who}: the setting {name!r} is a {type(value).__name__}; give text, a number or True/False")
-    return dict(config)
+    return dict(config or {})
+
+
+def check_headers(who: str, headers: Any) -> dict[str, str]:
+    """Names of headers and the columns that they are read from."""
+    if not isinstance(headers, Mapping | None):
+        raise Misuse(f"{who}: headers={headers!r}; give a dict from names of headers to columns")
+    for name, column in (headers or {}).items():
+        if not isinstance(name, str) or not isinstance(column, str):
+            raise Misuse(f"{who}: headers: {name!r}: {column!r}; give the name of a header and that of a column")
+    return dict(headers or {})
 
 
 def check_place(who: str, topic: Any, servers: Any) -> None:
     if not isinstance(topic, str) or not topic or is_pattern(topic):
         raise Misuse(f"{who}: {topic!r} is no topic; give the name of one")
+    if not _TOPIC.fullmatch(topic):
+        raise Misuse(f"{who}: no topic can have this name; up to 249 letters, digits, dots, _ and - make one")
     check_servers(who, servers)
 
 

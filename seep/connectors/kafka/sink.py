@@ -11,7 +11,16 @@ from typing import Any
 import pyarrow as pa
 
 from seep.connectors.contract import Opening, Publish
-from seep.connectors.kafka.client import Trouble, check_config, check_place, library, make, partitions_of, settings_of
+from seep.connectors.kafka.client import (
+    Trouble,
+    check_config,
+    check_headers,
+    check_place,
+    library,
+    make,
+    partitions_of,
+    settings_of,
+)
 from seep.connectors.kafka.encoders import FORMATS, Encoder
 from seep.connectors.kafka.publisher import Publisher
 from seep.connectors.kafka.reader import consumer_settings
@@ -49,8 +58,8 @@ class KafkaSink:
             raise Misuse(f"{self._who}: format={format!r}; choose one of {', '.join(FORMATS)}")
         self.topic, self.servers, self.format = topic, servers, format
         self.key = (key,) if isinstance(key, str) else tuple(key or ())
-        self.headers = dict(headers or {})
-        self._config = check_config(self._who, config or {})
+        self.headers = check_headers(self._who, headers)
+        self._config = check_config(self._who, config)
         self._run = ""
 
     def check(self, schema: pa.Schema, table_keys: tuple[str, ...] | None) -> None:

@@ -101,7 +101,7 @@ class KafkaSource:
         self.topic, self.servers, self.metadata = topic, servers, metadata
         self.start = _checked_start(self._who, start)
         self.endless = load is None
-        self._config = check_config(self._who, config or {})
+        self._config = check_config(self._who, config)
         self._decoder: Decoder = decoder_of(self._who, format, schema)
         fields = list(self._decoder.schema)
         if metadata:
