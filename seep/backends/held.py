@@ -20,6 +20,7 @@ from typing import Any
 
 from seep.backends.process import Process, end_workers, kill_elsewhere
 from seep.backends.slot import UNFIT, Errand
+from seep.backends.unborn import Unborn
 from seep.errors import Misuse, Retry, SeepError, report_of
 from seep.runtime.hosts import this_host
 from seep.runtime.job import JobDirectory
@@ -55,6 +56,7 @@ class HeldSlots(ABC):
         self._broken: Exception | None = None
         """Why there is no scheduler."""
         self._stillborn = 0
+        self._unborn = Unborn()
         self._said = ""
         """By the worker that failed last."""
         self._began = 0.0
@@ -120,7 +122,7 @@ class HeldSlots(ABC):
             if isinstance(self._broken, SeepError):
                 return report_of(self._broken, str(self._broken))
             return report_of(Retry(""), f"{self.scheduler} cannot be started: {reason_of(self._broken)}")
-        if self._stillborn >= STILLBORN:
+        if self._stillborn >= STILLBORN or self._unborn.hopeless():
             return f"workers cannot be started: {self._said}; see {self._job.path / 'workers'}"
         return ""
 
@@ -160,6 +162,11 @@ class HeldSlots(ABC):
             self._log(worker, f"{type(error).__name__}: {str(error)[:2000]}")
             if why := self._reason(error):
                 self._judge(worker, why)
+            elif self._running():  # it, too, if it was killed: then its card is still there
+                self._unborn.lives()
+            elif worker not in self._doomed:
+                self._unborn.ended(worker)
+                self._said = reason_of(error)
             self._look()
         finally:
             with self._lock:  # with its card goes the slot: nobody sees one without the other
@@ -180,6 +187,8 @@ class HeldSlots(ABC):
     def _judge(self, worker: str, said: str) -> None:
         """One that fails where others run has met with an accident; where none does, the next will not do better."""
         self._said = said.removeprefix(UNFIT)
+        if not said:
+            self._unborn.lives()
         self._stillborn = self._stillborn + 1 if said and not self._running() else 0
         if said.startswith(UNFIT):
             self._log(worker, said)

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 from seep.backends.process import ENVIRONMENT, Process, end_workers
+from seep.backends.unborn import Unborn
 from seep.runtime.job import JobDirectory, process_began
 
 GOODBYE_SECONDS = 5.0
@@ -41,6 +42,9 @@ class LocalBackend:
         self._running: dict[str, Process] = {}
         self._doomed: dict[str, int] = {}
         """To be signalled as soon as they run."""
+        self._unseen: set[str] = set()
+        """They run, and have not registered yet."""
+        self._unborn = Unborn()
         self._ended: list[str] = []
         if job.network_address:
             end_workers(job)  # it ran on several hosts: they would look for its controller there
@@ -79,11 +83,12 @@ class LocalBackend:
 
     def problem(self) -> str:
         """Why no worker can be had; empty: they can."""
-        if self._stillborn < STILLBORN:
+        if self._stillborn < STILLBORN and not self._unborn.hopeless():
             return ""
-        log = self._job.log_path("zygote")
-        # The next one may be writing already: its last whole words are the error of the one before.
-        lines = [line for line in log.read_text(errors="replace").splitlines() if line and not line[0].isspace()]
+        log = self._job.log_path("zygote" if self._stillborn >= STILLBORN else self._unborn.latest)
+        # The next zygote may be writing already: its last whole words are the error of the one before.
+        text = log.read_text(errors="replace") if log.exists() else ""
+        lines = [line for line in text.splitlines() if line and not line[0].isspace()]
         said = [line for line in lines if not line.startswith("Traceback")] or ["nothing was written"]
         return f"workers cannot be started: {said[-1]}; see {log}"
 
@@ -107,6 +112,7 @@ class LocalBackend:
         with self._lock:
             self._look()
             if worker in self._running:
+                self._unseen.discard(worker)
                 self._running[worker].signal(number)
             elif worker in self._starting:
                 self._doomed[worker] = number
@@ -114,15 +120,25 @@ class LocalBackend:
     def _look(self) -> None:
         """Who has started, who has ended."""
         self._listen()
+        self._see()
         now = time.monotonic()
         gone = [w for w, process in self._running.items() if not process.alive()]
         gone += [w for w, until in self._starting.items() if until < now]
         for worker in gone:
+            if worker in self._unseen and not self._running.keys() - self._unseen - set(gone):
+                self._unborn.ended(worker)
+            self._unseen.discard(worker)
             self._running.pop(worker, None)
             self._starting.pop(worker, None)
             self._doomed.pop(worker, None)
             self._job.unregister(worker)
         self._ended += gone
+
+    def _see(self) -> None:
+        """Who has registered; a card goes with its worker, so this is not to be found out when that has ended."""
+        if self._unseen and (seen := self._unseen & self._job.registered().keys()):
+            self._unseen -= seen
+            self._unborn.lives()
 
     def _listen(self) -> None:
         while self._control is not None:
@@ -148,6 +164,8 @@ class LocalBackend:
             self._starting.pop(worker, None)
             if worker in self._doomed:
                 process.signal(self._doomed.pop(worker))
+            else:
+                self._unseen.add(worker)
 
     def _connection(self) -> socket.socket:
         if self._control is None:
@@ -175,5 +193,5 @@ class LocalBackend:
 def worker_environment(job_path: Path) -> dict[str, str]:
     """What a worker's process needs to find; never a secret."""
     # What the parent can import its workers can: the flow's code may name modules beside the user's script.
-    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    path = os.pathsep.join(os.path.abspath(entry) if os.path.exists(entry or ".") else entry for entry in sys.path)
     return {**os.environ, **ENVIRONMENT, "PYTHONPATH": path, "SEEP_JOB": str(job_path)}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from urllib.request import urlopen
 import pytest
 
 import seep
+from seep.backends import unborn
 from seep.backends.local import LocalBackend
 from seep.control.requests import ScaleTo, StopFlow
 from tests.scenarios.toy import Job
@@ -96,6 +99,39 @@ def test_workers_that_cannot_start_end_the_flow_with_a_report(tmp_path: Path, mo
     job = seep.start(flow, on="local", workers=2)
     try:
         with pytest.raises(seep.SeepError, match="workers cannot be started: ImportError: no module named 'elsewhere'"):
+            job.wait(50)
+    finally:
+        job.close()
+
+
+class Lonely:
+    """Starts a thread where it is read, so that workers are not forked; those that are started afresh find no seep."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "SEEP_CONTROL" in os.environ:
+            threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+            os.environ["PYTHONPATH"] = str(state["path"])
+
+
+@pytest.mark.timeout(60)
+def test_workers_that_end_before_they_have_registered_end_the_flow_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEEP_HOME", str(tmp_path))
+    monkeypatch.setattr(unborn, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.chdir(tmp_path)  # else it would be found here
+    path = tmp_path / "other"
+    (path / "seep").mkdir(parents=True)
+    (path / "seep" / "__init__.py").write_text("raise ImportError('not this seep')")
+    flow, lonely = seep.Flow("lonely"), Lonely(path)
+    rows = flow.source("rows", seep.MemorySource([{"a": 1}]))
+    rows.map(lambda row: {"a": row.a, "b": bool(lonely)}, schema={"a": int, "b": bool}).collect("out")
+    job = seep.start(flow, on="local", workers=2)
+    try:
+        with pytest.raises(seep.SeepError, match="workers cannot be started: ImportError: not this seep; see "):
             job.wait(50)
     finally:
         job.close()

@@ -6,13 +6,14 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from seep.backends import held
+from seep.backends import held, unborn
 from seep.backends.held import HeldSlots
 from seep.backends.process import kill_elsewhere
 from seep.backends.slot import UNFIT
@@ -113,6 +114,24 @@ def test_workers_that_cannot_start_are_a_problem_after_some(job: JobDirectory) -
         slots.want(1)
         until(lambda: not slots.workers(), "the slot to end")
     assert slots.problem().startswith("workers cannot be started: ImportError: no module named 'elsewhere'; see ")
+    slots.close()
+
+
+def test_tasks_that_fail_before_a_worker_runs_are_a_problem_after_a_while(
+    job: JobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unborn, "PATIENCE_SECONDS", 0.2)
+
+    def hold(worker: str) -> str:
+        raise RuntimeError("the actor cannot be made\nat all")
+
+    slots = Scheduler(job, lambda: 1, hold)
+    for number in range(4):
+        assert slots.problem() == ""
+        slots.want(1)
+        until(lambda: not slots.workers(), "the slot to end")
+        time.sleep(0.3 * (number == 3))
+    assert slots.problem().startswith("workers cannot be started: RuntimeError: the actor cannot be made; see ")
     slots.close()
 
 
