@@ -112,6 +112,8 @@ class Driver:
         if moved_us < 0:
             raise Misuse(f"advance({by!r}): time does not go back; give a duration from '0s' up")
         passed = max(1, whole("epochs", epochs))
+        if self._sources and all(fed.closed for fed in self._sources.values()):
+            raise Misuse("the flow is closed: no epoch comes after its last one; advance it before close()")
         self._wall_ms += moved_us // 1000
         goal = self._announced() + passed
         self._until(lambda: self._announced() >= goal)

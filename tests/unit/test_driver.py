@@ -147,6 +147,11 @@ def test_a_nan_is_no_difference() -> None:
         (lambda driver: driver.scale("count", 0), "count may have 1 to 16 partitions, not 0"),
         (lambda driver: driver.scale("count", 2.5), "count=2.5; give a whole number"),
         (lambda driver: driver.advance("-5s"), "time does not go back"),
+        (
+            lambda driver: (driver.close(), driver.advance(epochs=1)),
+            "the flow is closed: no epoch comes after its last",
+        ),
+        (lambda driver: (driver.close(), driver.kill("count", 0), driver.advance("1s")), "the flow is closed"),
     ],
 )
 def test_steps_that_cannot_be(step: Any, says: str) -> None:
