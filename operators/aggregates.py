@@ -151,6 +151,8 @@ class Spec:
 
 def _sum(kind: pa.DataType, spec: Spec) -> Accumulator | None:
     mean = spec.aggregate == "mean"
+    if spec.wide and not pa.types.is_integer(kind):
+        raise Misuse(f"{spec}: wide=True is for integers, and the column is a {kind}; leave it out")
     if pa.types.is_floating(kind):
         total, average = (AnyOrderTotal, AnyOrderMean) if spec.any_order else (FloatTotal, FloatMean)
         return average(kind, pa.float64()) if mean else total(kind, pa.float64())

@@ -74,6 +74,9 @@ def test_a_decimal_total_beyond_38_digits_stops() -> None:
         (mean("x"), pa.bool_(), "cannot take a bool"),
         (maximum("x"), pa.list_(pa.int64()), "cannot take a list"),
         (total("y"), pa.int64(), "not there; there are x"),
+        (total("x", wide=True), pa.float64(), r"total\('x'\): wide=True is for integers, and the column is a double"),
+        (total("x", wide=True), pa.decimal128(10, 2), "the column is a decimal128.10, 2."),
+        (total("x", wide=True), pa.duration("us"), "the column is a duration"),
         (total(pl.col("y") + 1), pa.int64(), "reads 'y'"),
     ],
 )
