@@ -54,6 +54,9 @@ class Source(Protocol):
         has an attribute ``endless = True``. One that has to look something up first has a method
         ``prepared() -> Source``, called once where a job starts; what it gives back is kept with the job.
 
+        One that runs a user's code for single pieces of its input has an attribute ``care``, a
+        `seep.model.care.Care`, set before each call: a piece that it notes, and that kills, is found and left out.
+
         One whose splits may become more has ``grows = True`` and ``appeared(now_ms) -> {split: position}``, as
         `seep.partition.contract.Intake` has it; one that knows where they begin has ``begins(split) -> position``.
         ``taken_up({split: position}) -> {split: (split in the savepoint or None, position)}``: those of a savepoint by

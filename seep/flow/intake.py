@@ -54,6 +54,7 @@ class SourceIntake:
         self.care: Care = CAREFREE
         self.runner = Runner(plan.name, plan.tails)
         self._schema = physical(plan.connector.schema)
+        self._careful = hasattr(plan.connector, "care")
         self.forget = getattr(plan.connector, "forget", None)
         self.drained = getattr(plan.connector, "drained", None)
         self.close = getattr(plan.connector, "close", None)
@@ -76,6 +77,8 @@ class SourceIntake:
     def read(self, split: int, position: Any, until: Any, limit_rows: int, now_ms: int) -> Reading | None:
         origin = split_bucket(split, self.splits)
         where = partial("source {!r}: read of split {} at {!r:.100}".format, self.plan.name, split, position)
+        if self._careful:
+            self.plan.connector.care = self.care  # type: ignore[attr-defined]
         with self.care.whole(Spot(f"{split}:read", origin, 0), where):
             found = self.plan.connector.read(split, position, until, limit_rows, now_ms)
         if found is None:
