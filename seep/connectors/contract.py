@@ -54,6 +54,9 @@ class Source(Protocol):
         has an attribute ``endless = True``. One that has to look something up first has a method
         ``prepared() -> Source``, called once where a job starts; what it gives back is kept with the job.
 
+        One that asks somebody else for its rows has ``caught_up(split, position) -> bool``, as
+        `seep.partition.contract.Intake` has it: what is only not heard of yet must not count as silence.
+
         One that runs a user's code for single pieces of its input has an attribute ``care``, a
         `seep.model.care.Care`, set before each call: a piece that it notes, and that kills, is found and left out.
 

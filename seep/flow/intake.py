@@ -59,6 +59,7 @@ class SourceIntake:
         self.drained = getattr(plan.connector, "drained", None)
         self.close = getattr(plan.connector, "close", None)
         self.begins = getattr(plan.connector, "begins", None)
+        self.caught_up = getattr(plan.connector, "caught_up", None)
         self.grows = bool(getattr(plan.connector, "grows", False))
         self.appeared = plan.connector.appeared if self.grows else None  # type: ignore[attr-defined]
 

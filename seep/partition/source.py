@@ -220,8 +220,11 @@ class SourcePartition:
             if not reads:
                 known[4] = wall_ms
                 continue
-            reading = None if known[3] else self.intake.read(split, known[1], None, share, wall_ms)
+            if known[3]:
+                continue
+            reading = self.intake.read(split, known[1], None, share, wall_ms)
             if reading is None:
+                self.splits.nothing_came(split, known, wall_ms)
                 continue
             rows += reading.rows
             left -= reading.rows

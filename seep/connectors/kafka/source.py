@@ -287,6 +287,10 @@ class KafkaSource:
         reason = f"{last + 1 - at} offsets, {at} to {last}, are gone: the topic did not keep them, they were skipped"
         return (Refused("", reason, where),)
 
+    def caught_up(self, split: int, position: Any) -> bool:
+        reader = self._readers.get(split)
+        return reader is not None and reader.caught_up(self._parsed(split, position)[2])
+
     def behind(self, split: int, position: Any, now_ms: int) -> int | None:
         """In offsets, which is in messages unless they were written in transactions."""
         at, end, reader = self._parsed(split, position)[2], self._end(split), self._readers.get(split)
