@@ -150,6 +150,8 @@ class PartitionReader:
             found = [message for message in found if message.error() is None]
         if found:
             self._next = found[-1].offset() + 1
+            self._trouble.accepted()
+        self._trouble.check()
         return found
 
     def _judge(self, message: Any) -> None:
@@ -157,6 +159,7 @@ class PartitionReader:
         kinds, code = self._kafka.KafkaError, message.error().code()
         if code == kinds._PARTITION_EOF:
             self.end = message.offset()
+            self._trouble.accepted()
         elif code in (kinds._AUTO_OFFSET_RESET, kinds.OFFSET_OUT_OF_RANGE):
             self._overtaken()
         elif code in (kinds.TOPIC_AUTHORIZATION_FAILED, kinds.GROUP_AUTHORIZATION_FAILED):
