@@ -92,6 +92,10 @@ Raises OSError for what may work later: it is called again (at most once: it is 
 its message."""
 
 
+def unheard(epoch: int, refused: Refused) -> None:
+    """Where nobody keeps dead letters."""
+
+
 @dataclass(frozen=True, slots=True)
 class Opening:
     """What a partition of a sink is told before it publishes."""
@@ -107,6 +111,8 @@ class Opening:
     """Epochs with rows were published and have been forgotten, by this partition or one started before it."""
     care: Callable[[int], Care] = carefree
     """By epoch: how a user's own code is run."""
+    refuse: Callable[[int, Refused], None] = unheard
+    """By epoch: a row that cannot be written, and never will be. Called once the rest of the epoch is visible."""
 
 
 class Sink(Protocol):

@@ -1,4 +1,5 @@
-"""A message that kills whoever decodes it: found after a few deaths, left out, told of; all others are exact."""
+"""A message that kills whoever decodes it is found after a few deaths, left out and told of; one that is too large to
+be written is told of. All others are exact."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ import pytest
 
 import seep
 from benchmarks.servers.kafka import KafkaBroker
-from tests.kafka import make_topic, write
+from seep.runtime.deadletters import NAME
+from seep.runtime.home import job_path
+from tests.kafka import make_topic, read_all, write
 from tests.scenarios.conftest import Start
 from tests.scenarios.test_poison import poisons
 
@@ -62,3 +65,18 @@ def test_a_row_that_kills_the_step_behind_a_topic_is_found(begin: Start, kafka: 
     result = begin(flow, workers=2).wait(100)
     assert sorted(result["out"].column("n").to_pylist()) == [n for n in range(MESSAGES) if n != BAD]
     assert [json.loads(letter["row"])["n"] for letter in result["refused"].to_pylist()] == [BAD]
+
+
+@pytest.mark.timeout(60)
+def test_a_result_that_is_too_large_is_a_dead_letter(begin: Start, kafka: KafkaBroker) -> None:
+    """No stream comes behind a sink, so it is in the file of the job, and the flow goes on."""
+    topic = make_topic(kafka.address, "takes-little")
+    flow = seep.Flow("too-large", epoch="20ms", checkpoint="200ms")
+    texts = ["a", "x" * 5_000, "b"]
+    rows = flow.source("rows", seep.MemorySource([{"text": text} for text in texts]))
+    rows.sink("told", seep.KafkaSink(topic, servers=kafka.address, config={"message.max.bytes": 2_000}))
+    begin(flow, workers=1).wait(50)
+    assert [json.loads(message.value())["text"] for message in read_all(kafka.address, topic)] == ["a", "b"]
+    (letter,) = map(json.loads, (job_path("too-large") / NAME).read_text().splitlines())
+    assert (letter["operator"], letter["position"]) == ("told", "0:1")
+    assert "message.max.bytes" in letter["error"]
