@@ -54,6 +54,12 @@ class Source(Protocol):
         has an attribute ``endless = True``. One that has to look something up first has a method
         ``prepared() -> Source``, called once where a job starts; what it gives back is kept with the job.
 
+        One that asks somebody else for its rows has ``caught_up(split, position) -> bool``, as
+        `seep.partition.contract.Intake` has it: what is only not heard of yet must not count as silence.
+
+        One that runs a user's code for single pieces of its input has an attribute ``care``, a
+        `seep.model.care.Care`, set before each call: a piece that it notes, and that kills, is found and left out.
+
         One whose splits may become more has ``grows = True`` and ``appeared(now_ms) -> {split: position}``, as
         `seep.partition.contract.Intake` has it; one that knows where they begin has ``begins(split) -> position``.
         ``taken_up({split: position}) -> {split: (split in the savepoint or None, position)}``: those of a savepoint by
@@ -86,6 +92,10 @@ Raises OSError for what may work later: it is called again (at most once: it is 
 its message."""
 
 
+def unheard(epoch: int, refused: Refused) -> None:
+    """Where nobody keeps dead letters."""
+
+
 @dataclass(frozen=True, slots=True)
 class Opening:
     """What a partition of a sink is told before it publishes."""
@@ -101,6 +111,8 @@ class Opening:
     """Epochs with rows were published and have been forgotten, by this partition or one started before it."""
     care: Callable[[int], Care] = carefree
     """By epoch: how a user's own code is run."""
+    refuse: Callable[[int, Refused], None] = unheard
+    """By epoch: a row that cannot be written, and never will be. Called once the rest of the epoch is visible."""
 
 
 class Sink(Protocol):

@@ -32,7 +32,8 @@ class _Known(NamedTuple):
     reached: int
     """The epoch it had got to."""
     published: int
-    """... and, of a sink, up to which it had published: rows that nobody has seen may still kill it."""
+    """... and, of a sink, up to which it had published, of a source, the last that had rows: those that nobody has seen
+    may still kill it."""
     times: int
     """How often it died there."""
     crashes: int

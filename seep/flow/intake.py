@@ -54,10 +54,12 @@ class SourceIntake:
         self.care: Care = CAREFREE
         self.runner = Runner(plan.name, plan.tails)
         self._schema = physical(plan.connector.schema)
+        self._careful = hasattr(plan.connector, "care")
         self.forget = getattr(plan.connector, "forget", None)
         self.drained = getattr(plan.connector, "drained", None)
         self.close = getattr(plan.connector, "close", None)
         self.begins = getattr(plan.connector, "begins", None)
+        self.caught_up = getattr(plan.connector, "caught_up", None)
         self.grows = bool(getattr(plan.connector, "grows", False))
         self.appeared = plan.connector.appeared if self.grows else None  # type: ignore[attr-defined]
 
@@ -76,6 +78,8 @@ class SourceIntake:
     def read(self, split: int, position: Any, until: Any, limit_rows: int, now_ms: int) -> Reading | None:
         origin = split_bucket(split, self.splits)
         where = partial("source {!r}: read of split {} at {!r:.100}".format, self.plan.name, split, position)
+        if self._careful:
+            self.plan.connector.care = self.care  # type: ignore[attr-defined]
         with self.care.whole(Spot(f"{split}:read", origin, 0), where):
             found = self.plan.connector.read(split, position, until, limit_rows, now_ms)
         if found is None:

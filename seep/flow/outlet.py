@@ -6,6 +6,7 @@ records of several partitions, before and after splits and merges, can be put in
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +14,9 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from seep.connectors.contract import AT_MOST_ONCE, Committed, Opening, Publish, Sink
+from operators.step import DEAD_LETTERS
+from seep.connectors.contract import AT_MOST_ONCE, Committed, Opening, Publish, Refused, Sink
+from seep.flow.fused import UNCLAIMED
 from seep.model.arrow import BUCKET, CHANGE, DELETE, ArrowBatch
 from seep.model.care import Care, carefree
 from seep.model.epoch import Moment
@@ -48,10 +51,14 @@ class SinkOutlet:
         self.care: Callable[[int], Care] = carefree
         self._opening = Opening(plan.name, guarantee=plan.guarantee, table_keys=plan.table_keys)
         self._publish: Publish | None = None
+        self.refused = 0
+        """Rows that it could not publish, since it began."""
+        self._unclaimed: deque[dict[str, Any]] = deque(maxlen=UNCLAIMED)
 
     def begin(self, partition: PartitionId, rows: int, record: bytes | None) -> None:
         forgotten = rows > (0 if record is None else decode(record).num_rows)
         self._opening = replace(self._opening, number=partition.number, forgotten=forgotten, care=self.care)
+        self._opening = replace(self._opening, refuse=self._refuse)
 
     def encode(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> bytes | None:
         batches = [batch for _, batch in inputs if batch.rows]
@@ -70,6 +77,17 @@ class SinkOutlet:
             self._publish = self.plan.sink.open(self._opening)
         rows = [Committed(epoch, None if data is None else decode(data), ended) for epoch, data, ended in commits]
         return self._publish(rows)
+
+    def _refuse(self, epoch: int, one: Refused) -> None:
+        """Called where it is published, on another thread than `take_unclaimed`."""
+        self.refused += 1
+        position = f"{self._opening.number}:{one.position}"
+        letter = [one.text, one.reason, self.plan.name, epoch, position]
+        self._unclaimed.append(dict(zip(DEAD_LETTERS.names, letter, strict=True)))
+
+    def take_unclaimed(self) -> list[dict[str, Any]]:
+        """Dead letters of a sink: no stream of the flow comes behind it, so they are for people alone."""
+        return [self._unclaimed.popleft() for _ in range(len(self._unclaimed))]
 
 
 def _write(record: pa.RecordBatch, target: pa.NativeFile) -> None:

@@ -15,6 +15,7 @@ from seep.errors import Misuse
 
 DIED = "the process died on this row, again and again"
 """What a dead letter says of it."""
+DIED_IN_MESSAGE = "the process died on this message, again and again"
 DIED_IN_CALL = "the process died in this call, again and again"
 
 

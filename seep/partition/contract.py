@@ -92,6 +92,9 @@ class Intake(Protocol):
     whose splits may become more has ``grows`` (True: more may come) and ``appeared(now_ms) -> {split: position}``:
     those it did not begin with, as far as they are known here by now, and where each begins. A split keeps its number
     for ever, and everybody gives it the same.
+
+    One that may have rows which it has not heard of yet has ``caught_up(split, position) -> bool``: after a read that
+    gave nothing, is it certain that nothing was there? Only then is a split silent, and may become idle.
     """
 
     epoch: int

@@ -292,6 +292,7 @@ class SinkPartition:
     def status(self) -> Status:
         replace = self.desk.journal.replacing(self.entry.partition)
         resting = self.running and replace is not None and self.appending is None
+        refused = getattr(self.outlet, "refused", 0)
         return Status(
             self.entry.partition,
             self.entry.generation,
@@ -305,7 +306,7 @@ class SinkPartition:
             ended=self.running and self.ended and self.appending is None and not self.unpublished,
             fenced=self.fenced,
             failure=self.failure or self.inputs.failure,
-            statistics={"rows_in": self.sum[0]},
+            statistics={"rows_in": self.sum[0], **({"errors": refused} if refused else {})},
             watermark=self.moment.watermark,
             heard=self.inputs.heard if self.running else -1,
             published=self.unpublished[0][0] - 1 if self.unpublished else FOREVER,

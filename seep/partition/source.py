@@ -29,8 +29,8 @@ from seep.protocol.journal import Entry
 from seep.protocol.messages import Credit, DataMessage, Status, Subscribe, Trim, Unsubscribe
 
 Record = dict[str, Any]
-"""One cut: after (the epoch before), now (ms), watermark, ended, idle, rows, edges: {edge: Shape of what goes there},
-splits: {split: `seep.partition.splits.Known`}"""
+"""One cut: after (the epoch before), base (the last before it that read anything), now (ms), watermark, ended, idle,
+rows, edges: {edge: Shape of what goes there}, splits: {split: `seep.partition.splits.Known`}"""
 
 
 class SourcePartition:
@@ -43,7 +43,7 @@ class SourcePartition:
         self.wary = Wary(desk, entry)
         self.outputs = Outputs(desk, entry, graph.outputs(self.node.name), NOTHING)
         self.splits = Splits(self.intake, entry.key_range)
-        self.epoch = entry.first - 1
+        self.epoch = self.base = entry.first - 1
         self.watermark = BEGINNING
         self.cut_wall_ms = 0
         self.reading = False
@@ -134,7 +134,7 @@ class SourcePartition:
     def _read_again(self, epoch: int, record: Record) -> dict[str, Batch]:
         outputs: list[dict[str, Batch]] = []
         self.intake.epoch = epoch
-        self.intake.care = self.wary.care(record["after"], self.epoch, first=False)
+        self.intake.care = self.wary.care(_base_of(record), self.epoch, first=False)
         for split, (start, end, *_) in self.splits.in_order(record["splits"]):
             if start != end:
                 reading = self.intake.read(split, start, end, FOREVER, record["now"])
@@ -155,7 +155,7 @@ class SourcePartition:
             self._fail(failure_of(self.entry.partition, error))
         except Condemned as found:
             self.running = False  # some of its splits may have been read
-            self._fail(self.wary.accuse(self.epoch, found, after=True))
+            self._fail(self.wary.accuse(self.base, found, after=True))
 
     def _run(self) -> None:
         self.running = True
@@ -212,7 +212,7 @@ class SourcePartition:
         limit = min(settings.epoch_rows, self.pace.rows)
         rows, left, full = 0, limit, False
         self.intake.epoch = epoch
-        self.intake.care = self.wary.care(self.epoch, self.epoch)
+        self.intake.care = self.wary.care(self.base, self.base)
         self._begin_to_read(wall_ms)
         self.splits.grow(wall_ms)
         for index, (split, known) in enumerate(self.splits.known.items()):
@@ -220,8 +220,11 @@ class SourcePartition:
             if not reads:
                 known[4] = wall_ms
                 continue
-            reading = None if known[3] else self.intake.read(split, known[1], None, share, wall_ms)
+            if known[3]:
+                continue
+            reading = self.intake.read(split, known[1], None, share, wall_ms)
             if reading is None:
+                self.splits.nothing_came(split, known, wall_ms)
                 continue
             rows += reading.rows
             left -= reading.rows
@@ -253,6 +256,7 @@ class SourcePartition:
     def _record(self, wall_ms: int, rows: int, outputs: dict[str, Batch], ended: bool) -> Record:
         return {
             "after": self.epoch,
+            "base": self.base,
             "now": wall_ms,
             "watermark": self.watermark,
             "ended": ended,
@@ -293,6 +297,7 @@ class SourcePartition:
 
     def _announce(self, epoch: int, record: Record, outputs: dict[str, Batch]) -> None:
         self.epoch = epoch
+        self.base = epoch if _moved(record) else _base_of(record)
         self.cut_wall_ms = record["now"]
         self.watermark = record["watermark"]
         self.ended = record["ended"]
@@ -364,6 +369,7 @@ class SourcePartition:
             statistics={"rows_out": self.rows, "buffer_bytes": self.outputs.size_bytes, **self.splits.refused()},
             watermark=self.watermark,
             idle=self.running and not self.ended and not self.splits.active(self.cut_wall_ms),
+            published=self.base,
             accused=self.wary.accused,
         )
 
@@ -371,3 +377,13 @@ class SourcePartition:
         self.running = False
         self.told.close()
         self.desk.forget(self)
+
+
+def _base_of(record: Record) -> int:
+    """From here a row that kills is counted. A source that has to be heard first cuts empty epochs in every life of its
+    process before it comes to that row again: counted from those, it would be another one each time."""
+    return int(record["base"] if "base" in record else record["after"])
+
+
+def _moved(record: Record) -> bool:
+    return any(start != end for start, end, *_ in record["splits"].values())

@@ -22,6 +22,7 @@ class Splits:
         self.intake = intake
         self.key_range = key_range
         self._appeared = getattr(intake, "appeared", None)
+        self._caught_up = getattr(intake, "caught_up", None)
         self.known: dict[int, Known] = {}
         """In canonical order: by origin bucket, then by number."""
         begins = getattr(intake, "begins", None)
@@ -46,6 +47,12 @@ class Splits:
             born = {split: _fresh(at, wall_ms) for split, at in found if split not in self.known and self._owns(split)}
             if born:
                 self.learn(born)
+
+    def nothing_came(self, split: int, known: Known, wall_ms: int) -> None:
+        """That is silence, unless the split may hold rows that have not got here: of a broker that is away, or has not
+        answered yet. What is decided here is in the log, so it is decided once."""
+        if self._caught_up is not None and not self._caught_up(split, known[1]):
+            known[4] = wall_ms
 
     def in_order(self, record: Mapping[str, Known]) -> list[tuple[int, Known]]:
         """Those of a log record, in canonical order."""

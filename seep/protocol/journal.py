@@ -85,7 +85,7 @@ class Poison:
 
     operator: str
     epoch: int
-    """The one it is in; of a source's row, the last one that was cut before it (its own has no number yet)."""
+    """The one it is in; of a source's row, the last one before it that read anything (its own has no number yet)."""
     spot: Spot
     shown: str
     """The step that runs it, as users know it."""

@@ -216,7 +216,8 @@ class Status:
     refusal: str = ""
     """It cannot go on with the code of a pending upgrade, and why; it goes on with what it has."""
     published: int = FOREVER
-    """A sink: so far all is published that was committed; FOREVER: as far as `epoch`, as with others."""
+    """A sink: so far all is published that was committed; a source: the last that had rows, since empty ones are no
+    progress; FOREVER: as far as `epoch`, as with others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,4 +68,4 @@ def _code_of(partition: Partition) -> list[Any]:
     if isinstance(partition, OperatorPartition):
         before, partition.code.before = partition.code.before, None
         return [before, partition.logic]
-    return [partition.intake] if isinstance(partition, SourcePartition) else []
+    return [partition.intake] if isinstance(partition, SourcePartition) else [partition.outlet]

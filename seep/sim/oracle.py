@@ -185,13 +185,13 @@ def _walls(store: Logs) -> dict[str, dict[int, int]]:
 
 
 def _afters(store: Logs, source: str) -> dict[tuple[int, int], int]:
-    """(epoch, split) -> the epoch that was cut before it where the split's rows were."""
+    """(epoch, split) -> the last epoch before it that had rows, where the split's rows were."""
     found: dict[tuple[int, int], int] = {}
     for partition, log in store.history.items():
         for epoch, record in log if partition.operator == source else ():
             for split, (start, end, *_) in record["splits"].items():
                 if start != end or (epoch, int(split)) not in found:
-                    found[epoch, int(split)] = record["after"]
+                    found[epoch, int(split)] = record["base"]
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import count
@@ -17,11 +18,12 @@ from hypothesis import strategies as st
 
 import seep
 from benchmarks.servers.kafka import KafkaBroker
-from seep.connectors.contract import Committed, Opening, Publish
+from seep.connectors.contract import Committed, Opening, Publish, Refused
+from seep.connectors.kafka import publisher
 from seep.connectors.kafka.publisher import WAIT_SECONDS, Publisher
 from seep.model.arrow import BUCKET
 from seep.model.schema import physical, schema_of
-from tests.kafka import make_topic, read_all, write
+from tests.kafka import delete_topic, make_topic, read_all, write
 
 pytestmark = pytest.mark.server
 _NUMBERS = count()
@@ -172,7 +174,8 @@ SCHEMA = {"k": str, "n": int | None, "x": float, "at": datetime, "tags": list[st
 @pytest.mark.parametrize("key", [None, "k", ("k", "n")])
 def test_what_is_written_is_read_again(kafka: KafkaBroker, topic: str, format: str, key: Any) -> None:
     out = seep.Flow("out")
-    sink = seep.KafkaSink(topic, servers=kafka.address, key=key, format=format, headers={"n": "n"})
+    headers = {} if format == "arrow" and key is None else {"n": "n"}
+    sink = seep.KafkaSink(topic, servers=kafka.address, key=key, format=format, headers=headers)
     out.source("rows", seep.MemorySource(ROWS, schema=SCHEMA)).sink("topic", sink)
     seep.run(out)
     back = seep.Flow("back")
@@ -219,6 +222,8 @@ REFUSED: list[tuple[Callable[[Any], seep.KafkaSink], str]] = [
     (lambda make: make(format="xml"), "format='xml'"),
     (lambda make: make(format="raw"), "needs one column"),
     (lambda make: make(), "JSON has no bytes"),
+    (lambda make: make(partitioner="murmur2"), "config={'partitioner'"),
+    (lambda make: make(format="arrow", headers={"h": "k"}), "one Arrow message holds many rows"),
     (lambda make: make(config={"transactional.id": "x"}), "seep's own"),
     (lambda make: make(config={"plugin.library.paths": "x"}), "load or run code"),
 ]
@@ -234,11 +239,80 @@ def test_what_cannot_be_written_is_refused_where_it_is_declared(made: Any, why: 
     assert "\n" not in str(refused.value)
 
 
-def test_a_message_that_no_broker_takes_stops_the_flow_with_a_report(kafka: KafkaBroker, topic: str) -> None:
-    sink = seep.KafkaSink(topic, servers=kafka.address).prepared()
-    large = pa.RecordBatch.from_pydict({"text": ["x" * (2 << 20)], BUCKET: pa.array([0], pa.uint16())})
-    with pytest.raises(seep.Misuse, match=r"KafkaSink 'sink-.*: .*too large"):
-        sink.open(Opening("out"))([Committed(1, large, False)])
+def rows_of(texts: Sequence[str]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"text": texts, BUCKET: pa.array([0] * len(texts), pa.uint16())})
+
+
+def test_a_message_that_is_too_large_is_a_dead_letter(kafka: KafkaBroker, topic: str) -> None:
+    """Told once, when all else of the epoch is there."""
+    refused: list[tuple[int, Refused]] = []
+    sink = FaultySink(topic, servers=kafka.address).prepared()
+    publish = sink.open(Opening("out", refuse=lambda epoch, one: refused.append((epoch, one))))
+    commits = [Committed(1, rows_of(["a", "x" * (2 << 20), "b"]), False), Committed(2, rows_of(["c"]), False)]
+    Faulty.fault = "unknown"
+    with pytest.raises(ConnectionError):
+        publish(commits)
+    assert refused == [], "it is not known yet whether the rest is there"
+    publish(commits[1:])
+    publish([Committed(3, commits[0].record, False)])
+    ((number, one),) = refused
+    assert (number, one.position, one.text[:20]) == (3, 1, '{"text":"xxxxxxxxxxx')
+    assert "message.max.bytes" in one.reason
+    assert [json.loads(m.value())["text"] for m in read_all(kafka.address, topic)] == ["a", "b", "c", "a", "b"]
+
+
+def test_a_topic_that_takes_less_than_the_client_stops_the_flow_with_a_report(kafka: KafkaBroker) -> None:
+    topic = make_topic(kafka.address, f"sink-{next(_NUMBERS)}", config={"max.message.bytes": "2000"})
+    sink = seep.KafkaSink(topic, servers=kafka.address, config={"compression.type": "none"}).prepared()
+    with pytest.raises(seep.Misuse, match=r"KafkaSink 'sink-.*: .*too large.*message\.max\.bytes"):
+        sink.open(Opening("out"))([Committed(1, rows_of(["x" * 9000]), False)])
+
+
+def test_functions_make_messages_and_choose_partitions(kafka: KafkaBroker) -> None:
+    topic = make_topic(kafka.address, f"sink-{next(_NUMBERS)}", 3)
+    refused: list[Refused] = []
+
+    def encoded(row: dict[str, Any]) -> Any:
+        return {"none": None, "text": "text"}[row["text"]] if len(row["text"]) == 4 else row["text"][::-1].encode()
+
+    def chosen(key: bytes | None, partitions: int) -> int:
+        return len(key or b"") % partitions
+
+    sink = seep.KafkaSink(topic, servers=kafka.address, key="text", format=encoded, partitioner=chosen).prepared()
+    publish = sink.open(Opening("out", refuse=lambda _, one: refused.append(one)))
+    publish([Committed(1, rows_of(["ab", "abc", "none", "text", "oops"]), False)])
+    found = {(m.partition(), m.key(), m.value()) for m in read_all(kafka.address, topic)}
+    assert found == {(2, b"ab", b"ba"), (0, b"abc", b"cba"), (1, b"none", None)}
+    assert [(one.position, one.reason) for one in refused] == [
+        (3, "the function of format= gave a str, not bytes"),
+        (4, "KeyError: 'oops'"),
+    ]
+
+
+@pytest.mark.parametrize("answer", [7, -1, True, "0"])
+def test_a_partitioner_that_names_no_partition_is_reported(kafka: KafkaBroker, topic: str, answer: Any) -> None:
+    sink = seep.KafkaSink(topic, servers=kafka.address, partitioner=lambda key, partitions: answer).prepared()
+    with pytest.raises(seep.Misuse, match=r"its partitioner gave .*; there are 1 partitions"):
+        sink.open(Opening("out"))([Committed(1, rows_of(["a"]), False)])
+
+
+def test_a_topic_that_was_deleted_stops_the_flow_with_a_report(
+    kafka: KafkaBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher, "UNKNOWN_SECONDS", 2.0)
+    publish = seep.KafkaSink(topic, servers=kafka.address).prepared().open(Opening("out"))
+    publish([Committed(1, rows_of(["a"]), False)])
+    delete_topic(kafka.address, topic)
+    deadline = time.monotonic() + 60.0
+
+    def again_and_again() -> None:
+        while time.monotonic() < deadline:
+            with suppress(ConnectionError):
+                publish([Committed(2, rows_of(["b"]), False)])
+
+    with pytest.raises(seep.Misuse, match=f"'{topic}': there is no such topic any more") as report:
+        again_and_again()
+    assert "\n" not in str(report.value)
 
 
 class Struck(Publisher):

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from seep import Flow, MemorySource, count, tumbling
+from seep.model.ids import BUCKETS, KeyRange
+from seep.partition.splits import Splits
 from seep.testing import Driver
 
 BEGAN = datetime(2024, 1, 1, tzinfo=UTC)
@@ -77,3 +79,29 @@ def test_a_row_waits_for_the_versions_of_its_time() -> None:
     driver.feed("rows", [at(150)])
     driver.feed("names", [{**at(200), "name": "y"}])
     assert [row["name"] for row in driver.output("out")] == ["x"]
+
+
+class Distant:
+    """An intake whose rows come from somebody who may be away."""
+
+    splits, lateness_us, idle_ms = 2, 0, 1_000
+    away = frozenset[int]()
+
+    def caught_up(self, split: int, position: Any) -> bool:
+        return split not in self.away
+
+
+def test_who_may_have_rows_that_have_not_got_here_is_not_idle() -> None:
+    intake = Distant()
+    splits = Splits(intake, KeyRange(0, BUCKETS))  # type: ignore[arg-type]
+    near, far = splits.known.values()
+    near[2], far[2] = 50, 20
+    intake.away = frozenset({1})
+    for now_ms in (1_000, 3_000, 5_000):
+        for split, known in splits.known.items():
+            splits.nothing_came(split, known, now_ms)
+        assert splits.watermark(now_ms, 0) == 20, "the far one is waited for"
+    intake.away = frozenset()
+    splits.nothing_came(1, far, 5_500)
+    assert splits.watermark(5_500, 0) == 20, "silent for half a second, by the word of the broker"
+    assert splits.active(6_000) == []

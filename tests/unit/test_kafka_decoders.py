@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import struct
+import subprocess
+import sys
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -11,6 +14,7 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pyarrow.ipc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -200,3 +204,154 @@ def test_what_cannot_be_read_is_refused_in_one_line(options: dict[str, Any], why
         seep.KafkaSource("sales", **{"servers": "127.0.0.1:1", **options})
     assert why in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+# --- Arrow streams from anybody -------------------------------------------------------------------------------------
+
+ANY = pa.schema(
+    [
+        pa.field("a", pa.int64(), nullable=False),
+        ("s", pa.string()),
+        ("t", pa.timestamp("us", "UTC")),
+        ("l", pa.list_(pa.string())),
+        ("d", pa.decimal128(38, 9)),
+        ("b", pa.bool_()),
+    ]
+)
+VALUES_OF_ANY: dict[str, Any] = {
+    "a": 1,
+    "s": "text that is longer than a view",
+    "t": datetime(2024, 1, 1, tzinfo=UTC),
+    "l": ["a", "bb"],
+    "d": Decimal("1.5"),
+    "b": True,
+}
+
+
+def streamed(record: pa.RecordBatch, compression: str | None = None) -> bytes:
+    target = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(target, record.schema, options=options) as writer:
+        writer.write_batch(record)
+    return bytes(target.getvalue().to_pybytes())
+
+
+def of_any(**kinds: pa.DataType) -> pa.RecordBatch:
+    """Two rows, some columns of other types."""
+    columns = {}
+    for field in ANY:
+        plain = pa.array([VALUES_OF_ANY[field.name]] * 2, field.type)
+        kind = kinds.get(field.name, field.type)
+        columns[field.name] = plain.dictionary_encode() if pa.types.is_dictionary(kind) else plain.cast(kind)
+    return pa.RecordBatch.from_pydict(columns)
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        {"s": pa.string_view(), "a": pa.uint16()},
+        {"s": pa.dictionary(pa.int32(), pa.string()), "t": pa.timestamp("ns", "UTC")},
+        {"s": pa.large_string(), "l": pa.large_list(pa.large_string()), "d": pa.decimal128(5, 2)},
+    ],
+)
+@pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
+def test_arrow_columns_of_other_types_are_read_if_they_mean_the_same(kinds: Any, compression: Any) -> None:
+    found = decoder_of("it", "arrow", ANY).decode([streamed(of_any(**kinds), compression)])
+    assert (found.refused, found.record.to_pylist()) == ([], [VALUES_OF_ANY] * 2)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "why"),
+    [
+        ({"a": pa.string()}, "'a' is a string, not a int64"),
+        ({"s": pa.int64()}, "'s' is a int64, not a string"),
+        ({"l": pa.string()}, "'l' is a string, not a list<item: string>"),
+        ({"d": pa.float64()}, "'d' is a double, not a decimal128(38, 9)"),
+    ],
+)
+def test_arrow_columns_of_other_meaning_are_refused(kinds: Any, why: str) -> None:
+    record = pa.RecordBatch.from_pydict({f.name: pa.nulls(1, kinds.get(f.name, f.type)) for f in ANY})
+    assert decoder_of("it", "arrow", ANY).decode([streamed(record)]).refused == [(0, why)]
+
+
+def test_an_arrow_decimal_with_a_scale_that_there_is_not_is_refused() -> None:
+    """Arrow reads and validates it, and dies in the cast."""
+    at_nine = streamed(of_any())
+    broken = [at_nine.replace(struct.pack("<ii", 38, 9), struct.pack("<ii", 38, scale)) for scale in (9830409, -1, 77)]
+    swapped = [at_nine.replace(struct.pack("<ii", 9, 38), struct.pack("<ii", scale, 38)) for scale in (9830409, -1, 77)]
+    messages = [message for message in [*broken, *swapped] if message != at_nine]
+    assert len(messages) >= 3
+    found = decoder_of("it", "arrow", ANY).decode(messages)
+    assert [number for number, _ in found.refused] == list(range(len(messages)))
+
+
+def test_an_arrow_column_whose_name_is_no_text_is_refused() -> None:
+    message = streamed(of_any()).replace(b"d\0\0\0", b"\xff\0\0\0")
+    found = decoder_of("it", "arrow", ANY).decode([message, streamed(of_any())])
+    assert ([number for number, _ in found.refused], found.messages) == ([0], [1, 1])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([0] * 9_000_000, pa.int64()),
+        pa.nulls(9_000_000),
+        pa.DictionaryArray.from_arrays(pa.array([0] * 100_000, pa.int32()), ["x" * 1000]),
+    ],
+    ids=["packed", "nulls", "dictionary"],
+)
+def test_a_small_arrow_message_that_becomes_large_is_refused(column: pa.Array) -> None:
+    kind = pa.string() if pa.types.is_dictionary(column.type) else pa.int64()
+    message = streamed(pa.RecordBatch.from_arrays([column], names=["a"]), "zstd")
+    assert len(message) < MESSAGE_BYTES
+    before = pa.total_allocated_bytes()
+    decoder = decoder_of("it", "arrow", pa.schema([("a", kind)]))
+    ((_, why),) = decoder.decode([message]).refused
+    assert why.startswith("oversized")
+    assert pa.total_allocated_bytes() - before < 10 << 20
+
+
+def test_arrow_dictionaries_in_parts_are_refused() -> None:
+    first = pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), ["x"])
+    second = pa.DictionaryArray.from_arrays(pa.array([1], pa.int8()), ["x", "y"])
+    target = pa.BufferOutputStream()
+    schema = pa.schema([("s", first.type)])
+    with pa.ipc.new_stream(target, schema, options=pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)) as writer:
+        for column in (first, second):
+            writer.write_batch(pa.RecordBatch.from_arrays([column], schema=schema))
+    decoder = decoder_of("it", "arrow", pa.schema([("s", pa.string())]))
+    ((_, why),) = decoder.decode([target.getvalue().to_pybytes()]).refused
+    assert "delta" in why
+
+
+FUZZ = """
+import random, sys
+import pyarrow as pa
+import pyarrow.ipc
+from seep.connectors.kafka.decoders import decoder_of
+from tests.unit.test_kafka_decoders import ANY, of_any, streamed
+
+draws, decoder = random.Random(int(sys.argv[1])), decoder_of("it", "arrow", ANY)
+bases = [
+    streamed(of_any()),
+    streamed(of_any(s=pa.string_view(), a=pa.int16()), "lz4"),
+    streamed(of_any(s=pa.dictionary(pa.int8(), pa.string()), l=pa.large_list(pa.string())), "zstd"),
+]
+for _ in range(int(sys.argv[2])):
+    message = bytearray(draws.choice(bases))
+    for _ in range(draws.randint(1, 4)):
+        at = draws.randrange(len(message) - 4)
+        many = (draws.choice([-1, 2**31 - 1, 255, 16]) & 0xFFFFFFFF).to_bytes(4, "little")
+        match draws.randrange(5):
+            case 0: message[at : at // 4 * 4 + 4] = many
+            case 1: message[at] ^= 1 << draws.randrange(8)
+            case 2: message[at : at + 16] = message[at // 2 : at // 2 + 16]
+            case _: message[at] = draws.randrange(256)
+    decoder.decode([bytes(message)]).record.validate(full=True)
+print("alive")
+"""
+
+
+def test_no_broken_arrow_message_ends_the_process() -> None:
+    found = subprocess.run([sys.executable, "-X", "faulthandler", "-c", FUZZ, "7", "3000"], capture_output=True)
+    assert found.stdout == b"alive\n", found.stderr.decode()

@@ -19,6 +19,8 @@ CONNECT_SECONDS = 20.0
 APPEAR_SECONDS = 3.0
 """A topic that was made just now is not known everywhere at once."""
 ASK_SECONDS = 5.0
+REFUSED_SECONDS = 15.0
+"""For so long credentials that were good once are tried again."""
 
 LOADS_CODE = (
     "plugin.library.paths",
@@ -134,13 +136,24 @@ class Trouble(trouble.Trouble):
         """How often."""
         self.refused = ""
         """Not to be helped by trying again: the broker does not accept who we say we are."""
+        self._refused_at = 0.0
 
     def hears(self, problem: Any) -> None:
         kinds = library(self._who).KafkaError
         super().hears(words(problem))
         self.heard += 1
         if problem.code() in (kinds._AUTHENTICATION, kinds.SASL_AUTHENTICATION_FAILED):
+            self._refused_at = self._refused_at if self.refused else time.monotonic()
             self.refused = self.latest
+
+    def accepted(self) -> None:
+        """A broker has answered."""
+        self.refused = ""
+
+    def check(self) -> None:
+        """While a flow runs, one that starts again may not know everybody yet: it is asked for some seconds more."""
+        if self.refused and time.monotonic() - self._refused_at > REFUSED_SECONDS:
+            raise Misuse(f"{self._who}: the broker does not accept these credentials any more: {self.refused}")
 
 
 def partitions_of(who: str, client: Any, topic: str, trouble: Trouble) -> int:

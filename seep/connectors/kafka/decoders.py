@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, cast
 
 import pyarrow as pa
-import pyarrow.ipc
 
 from seep.connectors.jsonrows import JsonDecoder
+from seep.connectors.kafka.arrowstream import record_in
 from seep.errors import Misuse
-from seep.model.schema import normalise, physical, record_of, schema_of
+from seep.model.schema import physical, record_of, schema_of
 
 MESSAGE_BYTES = 8 << 20
 """A larger one is not decoded: with all that comes of it, it would take the memory of many epochs."""
@@ -150,23 +150,15 @@ class ArrowDecoder:
         for number, value in zip(numbers, good, strict=True):
             try:
                 record = self._record(value)
-            except (pa.ArrowException, KeyError, Misuse, OSError) as problem:
-                refused.append((number, " ".join(str(problem).split())))
+            except Exception as problem:  # bytes that are anything at all: also names that are no text
+                refused.append((number, f"{' '.join(str(problem).split()):.1000}" or type(problem).__name__))
                 continue
             records.append(record)
             of_row += [number] * record.num_rows
         return Decoded(pa.concat_batches(records), of_row, sorted(refused))
 
     def _record(self, value: bytes) -> pa.RecordBatch:
-        with pa.ipc.open_stream(value) as reader:
-            table = reader.read_all()
-        missing = [name for name in self.schema.names if name not in table.column_names]
-        if missing:
-            raise Misuse(f"no column {missing[0]!r}")
-        table.validate(full=True)
-        chosen = table.select(self.schema.names).combine_chunks().to_batches()
-        record = chosen[0] if chosen else pa.RecordBatch.from_pylist([], schema=table.select(self.schema.names).schema)
-        record = normalise(record).cast(self.schema)
+        record = record_in(value, self.schema)
         for field in self._declared:
             if not field.nullable and record.column(field.name).null_count:
                 raise Misuse(f"{field.name!r} is null")

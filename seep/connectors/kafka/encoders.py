@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.ipc
@@ -15,15 +16,26 @@ from seep.model.arrow import BUCKET, CHANGE, DELETE
 FORMATS = ("json", "avro", "arrow", "raw")
 PIECE_BYTES = 512 << 10
 """Of an Arrow message, about: brokers take no more than 1 MB unless they are told to."""
-Message = tuple[bytes | None, bytes | None, list[tuple[str, bytes]] | None]
-Values = Callable[[pa.RecordBatch], list[bytes | None]]
+
+
+class Unwritten(NamedTuple):
+    """A row of which a user's function made no message."""
+
+    text: str
+    reason: str
+
+
+Value = bytes | None | Unwritten
+Message = tuple[bytes | None, Value, list[tuple[str, bytes]] | None]
+Values = Callable[[pa.RecordBatch], Sequence[Value]]
+Format = str | Callable[[dict[str, Any]], bytes | None]
 
 
 class Encoder:
     """Makes messages of the rows of a Stream, or of the changes of a Table: there a delete has no value."""
 
     def __init__(
-        self, who: str, format: str, key: Sequence[str], headers: Mapping[str, str], schema: pa.Schema
+        self, who: str, format: Format, key: Sequence[str], headers: Mapping[str, str], schema: pa.Schema
     ) -> None:
         self._key, self._headers, self._format = tuple(key), dict(headers), format
         self._values = _values_of(who, format, self._written(schema))
@@ -69,7 +81,9 @@ class Encoder:
         return found
 
 
-def _values_of(who: str, format: str, schema: pa.Schema) -> Values:
+def _values_of(who: str, format: Format, schema: pa.Schema) -> Values:
+    if callable(format):
+        return lambda rows: [_by(format, row) for row in rows.to_pylist()]
     if format == "json":
         check_json(who, schema)
         return json_lines
@@ -84,6 +98,16 @@ def _values_of(who: str, format: str, schema: pa.Schema) -> Values:
         names = ", ".join(schema.names) or "none"
         raise Misuse(f"{who}: format='raw' needs one column of bytes or text besides key and headers; found {names}")
     return lambda rows: [text_of(value) for value in rows.column(0).to_pylist()]
+
+
+def _by(encode: Callable[[dict[str, Any]], bytes | None], row: dict[str, Any]) -> Value:
+    try:
+        value: Any = encode(dict(row))
+    except Exception as problem:  # a user's function
+        return Unwritten(str(row), f"{type(problem).__name__}: {problem}")
+    if value is None or isinstance(value, bytes):
+        return value
+    return Unwritten(str(row), f"the function of format= gave a {type(value).__name__}, not bytes")
 
 
 def _stream(rows: pa.RecordBatch) -> bytes:

@@ -22,20 +22,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from seep.connectors.contract import AT_MOST_ONCE, Committed, Opening
+from seep.connectors.contract import AT_MOST_ONCE, Committed, Opening, Refused
 from seep.connectors.kafka.client import Trouble, library, make, words
-from seep.connectors.kafka.encoders import Encoder, Message
+from seep.connectors.kafka.encoders import Encoder, Message, Unwritten
 from seep.connectors.kafka.overdue import overdue
 from seep.errors import DataLoss, Misuse
+from seep.model.care import Spot
 
 WAIT_SECONDS = 20.0
 """For one answer of the broker: then everything begins anew."""
 QUEUE_SECONDS = 0.05
 FLUSH_SECONDS = 0.1
+UNKNOWN_SECONDS = 60.0
+"""After so long a topic that no broker knows was deleted."""
 FRESH_SECONDS = 86_400.0
 """Brokers forget the offsets of a group that is silent for a week: an old mark is written again."""
 _PRODUCER = {
@@ -45,8 +49,18 @@ _PRODUCER = {
     "compression.type": "lz4",
     "retry.backoff.ms": 10,  # a transaction begun while the marks of the one before are written is refused for a moment
     "queue.buffering.max.kbytes": 262_144,
+    "topic.metadata.propagation.max.ms": 5_000,  # after that a topic that nobody knows is said to be, before we give up
 }
 _MARKS = {"enable.auto.commit": False, "isolation.level": "read_committed"}
+
+
+SHOWN_LETTERS = 10_000
+"""Of a message that becomes a dead letter."""
+Partitioner = Callable[[bytes | None, int], int]
+
+
+class UnknownTopic(ConnectionError):
+    """One that was there when the flow started. Brokers that start may say so of any for a moment."""
 
 
 class Publisher:
@@ -60,12 +74,14 @@ class Publisher:
         name: str,
         opening: Opening,
         make_encoder: Callable[[pa.Schema], Encoder],
+        partitioner: Partitioner | None = None,
     ) -> None:
         self._who, self._topic, self._settings, self._name = who, topic, dict(settings), name
         self._transactional = opening.guarantee == "exactly-once"
         self._marking = opening.guarantee != AT_MOST_ONCE
         self._table = opening.table_keys is not None
-        self._forgotten = opening.forgotten
+        self._forgotten, self._care, self._refuse = opening.forgotten, opening.care, opening.refuse
+        self._partitioner, self._partitions = partitioner, 0
         self._make_encoder = make_encoder
         self._encoder: Encoder | None = None
         self._trouble = Trouble(who)
@@ -77,6 +93,10 @@ class Publisher:
         """What its client had reported when it began."""
         self._failed: Any = None
         """The first error of a message that was not delivered."""
+        self._unknown_since: float | None = None
+        """When the broker first said that there is no such topic, and nothing went well since."""
+        self._refused: list[tuple[int, Refused]] = []
+        """By epoch: what is left out of the transaction that is open."""
 
     def publish(self, commits: Sequence[Committed]) -> int:
         kafka = library(self._who)
@@ -88,8 +108,21 @@ class Publisher:
                 self._write(left)
         except kafka.KafkaException as problem:
             self._drop()
-            raise self._judged(problem.args[0]) from problem
+            raise self._given_up(self._judged(problem.args[0])) from problem
+        except ConnectionError as problem:
+            raise self._given_up(problem) from problem
+        self._trouble.accepted()
+        self._unknown_since = None
         return commits[-1].epoch
+
+    def _given_up(self, problem: Exception) -> Exception:
+        """What is to be tried again, but not for ever: nobody sees that it never gets better."""
+        self._trouble.check()
+        if isinstance(problem, UnknownTopic):
+            self._unknown_since = self._unknown_since or time.monotonic()
+            if time.monotonic() - self._unknown_since > UNKNOWN_SECONDS:
+                return Misuse(f"{self._who}: there is no such topic any more; make it, and resume the flow")
+        return problem
 
     def _begin(self) -> None:
         if self._producer is not None and not self._is_troubled():
@@ -102,6 +135,11 @@ class Publisher:
         producer = make(self._who, kafka.Producer, settings)
         if self._transactional:
             producer.init_transactions(WAIT_SECONDS)
+        if self._partitioner is not None:
+            found = producer.list_topics(self._topic, WAIT_SECONDS).topics[self._topic]
+            if found.error is not None:
+                raise kafka.KafkaException(found.error)
+            self._partitions = len(found.partitions)
         self._mark = self._marked(kafka) if self._marking else -1
         producer.poll(0)  # what it has to report from before all this went well is of no interest
         self._producer, self._heard = producer, self._trouble.heard
@@ -119,15 +157,19 @@ class Publisher:
 
     def _write(self, commits: Sequence[Committed]) -> None:
         """All of these and the mark, or nothing that anybody sees."""
-        self._failed = None
+        self._failed, self._refused = None, []
         if self._transactional:
             self._producer.begin_transaction()
         for commit in commits:
-            self._send(commit)
+            shown = partial("{}: messages of epoch {}".format, self._who, commit.epoch)
+            with self._care(commit.epoch).whole(Spot("messages", 0, 0), shown):
+                self._send(commit)
         self._flush()
         if self._marking:
             self._commit(commits[-1].epoch)
         self._mark, self._marked_at = commits[-1].epoch, time.monotonic()
+        for epoch, refused in self._refused:
+            self._refuse(epoch, refused)
 
     def _commit(self, epoch: int) -> None:
         mark = [library(self._who).TopicPartition(self._topic, 0, epoch)]
@@ -151,10 +193,25 @@ class Publisher:
 
     def _send(self, commit: Committed) -> None:
         deadline = time.monotonic() + WAIT_SECONDS
-        for key, value, headers in self._messages(commit):
+        kafka = library(self._who)
+        for number, (key, value, headers) in enumerate(self._messages(commit)):
+            if isinstance(value, Unwritten):
+                self._refused.append((commit.epoch, Refused(value.text[:SHOWN_LETTERS], value.reason, number)))
+                continue
+            place = {} if self._partitioner is None else {"partition": self._place(self._partitioner, key)}
             while True:
                 try:
-                    self._producer.produce(self._topic, value, key, headers=headers, on_delivery=self._delivered)
+                    self._producer.produce(
+                        self._topic, value, key, headers=headers, on_delivery=self._delivered, **place
+                    )
+                    break
+                except kafka.KafkaException as problem:
+                    # The client takes nothing beyond its `message.max.bytes`, and never will. Nothing was sent.
+                    if problem.args[0].code() != kafka.KafkaError.MSG_SIZE_TOO_LARGE:
+                        raise
+                    text = (value or b"")[:SHOWN_LETTERS].decode(errors="replace")
+                    reason = f"a message of {len(value or b'')} bytes is more than message.max.bytes of the client"
+                    self._refused.append((commit.epoch, Refused(text, reason, number)))
                     break
                 except BufferError:  # its queue is full: the broker is slower than we are
                     self._producer.poll(QUEUE_SECONDS)
@@ -164,6 +221,15 @@ class Publisher:
                             f"{self._who}: {self._trouble.latest or 'the broker does not take it'}"
                         ) from None
             self._producer.poll(0)
+
+    def _place(self, partitioner: Partitioner, key: bytes | None) -> int:
+        try:
+            found = partitioner(key, self._partitions)
+        except Exception as problem:  # a user's function
+            raise Misuse(f"{self._who}: its partitioner: {type(problem).__name__}: {problem}") from problem
+        if type(found) is not int or not 0 <= found < self._partitions:
+            raise Misuse(f"{self._who}: its partitioner gave {found!r:.100}; there are {self._partitions} partitions")
+        return found
 
     def _messages(self, commit: Committed) -> Iterable[Message]:
         if commit.record is None:
@@ -199,9 +265,13 @@ class Publisher:
             kinds.GROUP_AUTHORIZATION_FAILED,
             kinds.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             kinds.CLUSTER_AUTHORIZATION_FAILED,
-            kinds.MSG_SIZE_TOO_LARGE,
             kinds.INVALID_TRANSACTION_TIMEOUT,
         )
+        if error.code() == kinds.MSG_SIZE_TOO_LARGE:
+            how = "set message.max.bytes in config= to what the topic takes: what is larger becomes a dead letter"
+            return Misuse(f"{self._who}: {words(error)}; {how}")
+        if error.code() in (kinds.UNKNOWN_TOPIC_OR_PART, kinds._UNKNOWN_TOPIC, kinds._UNKNOWN_PARTITION):
+            return UnknownTopic(f"{self._who}: {words(error)}")
         if error.code() in never:
             return Misuse(f"{self._who}: {words(error)}")
         return ConnectionError(f"{self._who}: {words(error)}")

@@ -19,6 +19,8 @@ from seep.errors import DataLoss, Misuse, Retry
 
 AT_MOST = 100_000
 """Messages in one call."""
+DOUBT_SECONDS = 1.0
+"""So long a broker that was never away may take to say once more that there is nothing."""
 AGAIN_SECONDS = 120.0
 """For so long an epoch that is read again is waited for: who reads it cannot go on without."""
 _SETTINGS = {
@@ -67,14 +69,21 @@ class PartitionReader:
         """When it was last read, as its source is told."""
         self.end = -1
         """Up to here everything was read, and nothing more was there."""
+        self._heard = 0
+        """Reports of the client up to which the end is known."""
+        self._doubted = (-1, 0.0)
+        """An end that is asked for anew, and since when."""
 
     def take(self, position: int, limit: int) -> list[Any]:
         """Messages from this offset on, if some are here."""
+        if self._trouble.heard > self._heard:
+            self._doubt()
         self._go_to(position)
         return self._received(limit, 0.0)
 
     def between(self, start: int, until: int, is_gone: Callable[[], bool]) -> list[Any]:
         """All messages from one offset to before another, waited for; not if the topic is gone."""
+        self._doubted = (-1, 0.0)
         self._go_to(start)
         found: list[Any] = []
         deadline, at = time.monotonic() + AGAIN_SECONDS, start
@@ -100,6 +109,18 @@ class PartitionReader:
             f"{self.who}: the topic was deleted while it was read, and what was to come from offset {at} on is lost."
             " Start the flow anew, or from a savepoint with gone='skip' to go on without it"
         )
+
+    def caught_up(self, position: int) -> bool:
+        """Was nothing there after this position, by a recent word of the broker?"""
+        end, since = self._doubted
+        return self.end >= position or (end >= position and time.monotonic() - since < DOUBT_SECONDS)
+
+    def _doubt(self) -> None:
+        """A broker was away, perhaps ours: what it has by now nobody knows. The client says only once that the end is
+        reached, so it is made to begin here anew. An answer at once means that it was another broker."""
+        self._heard = self._trouble.heard
+        if self._next is not None and self.end >= self._next:
+            self._doubted, self._next = (self.end, time.monotonic()), None
 
     def behind(self, position: int) -> int | None:
         """Offsets from here to the end of the partition, as of the latest fetch."""
@@ -129,6 +150,8 @@ class PartitionReader:
             found = [message for message in found if message.error() is None]
         if found:
             self._next = found[-1].offset() + 1
+            self._trouble.accepted()
+        self._trouble.check()
         return found
 
     def _judge(self, message: Any) -> None:
@@ -136,6 +159,7 @@ class PartitionReader:
         kinds, code = self._kafka.KafkaError, message.error().code()
         if code == kinds._PARTITION_EOF:
             self.end = message.offset()
+            self._trouble.accepted()
         elif code in (kinds._AUTO_OFFSET_RESET, kinds.OFFSET_OUT_OF_RANGE):
             self._overtaken()
         elif code in (kinds.TOPIC_AUTHORIZATION_FAILED, kinds.GROUP_AUTHORIZATION_FAILED):

@@ -21,8 +21,8 @@ from seep.connectors.kafka.client import (
     partitions_of,
     settings_of,
 )
-from seep.connectors.kafka.encoders import FORMATS, Encoder
-from seep.connectors.kafka.publisher import Publisher
+from seep.connectors.kafka.encoders import FORMATS, Encoder, Format
+from seep.connectors.kafka.publisher import Partitioner, Publisher
 from seep.connectors.kafka.reader import consumer_settings
 from seep.errors import Misuse
 from seep.model.arrow import BUCKET, CHANGE
@@ -33,7 +33,9 @@ class KafkaSink:
 
     ``key`` names the column (or columns) that becomes the message's key; of a Table it is by itself the Table's key.
     ``format`` is ``"json"``, ``"avro"``, ``"arrow"`` (without a key one message holds many rows) or ``"raw"`` (the one
-    column besides key and headers). ``headers`` maps names of headers to columns. ``config``: settings of the client.
+    column besides key and headers), or a function from a row, a dict, to bytes (None: a message without a value).
+    ``headers`` maps names of headers to columns. ``partitioner`` is a function from a message's key (bytes or None) and
+    the number of partitions to the partition, always the same for a key. ``config``: settings of the client.
 
     >>> KafkaSink("per-store", servers="127.0.0.1:9092", key="store").kind
     'kafka'
@@ -48,18 +50,25 @@ class KafkaSink:
         topic: str,
         servers: str,
         key: str | Sequence[str] | None = None,
-        format: str = "json",
+        format: Format = "json",
         headers: Mapping[str, str] | None = None,
         config: Mapping[str, Any] | None = None,
+        partitioner: Partitioner | None = None,
     ) -> None:
         self._who = f"KafkaSink {topic!r}"
         check_place(self._who, topic, servers)
-        if format not in FORMATS:
-            raise Misuse(f"{self._who}: format={format!r}; choose one of {', '.join(FORMATS)}")
+        if not callable(format) and format not in FORMATS:
+            raise Misuse(f"{self._who}: format={format!r}; choose one of {', '.join(FORMATS)}, or give a function")
+        if partitioner is not None and not callable(partitioner):
+            raise Misuse(
+                f"{self._who}: partitioner={partitioner!r}; give a function of key and number of partitions,"
+                " or name one of the client's own: config={'partitioner': 'consistent_random'}"
+            )
         self.topic, self.servers, self.format = topic, servers, format
         self.key = (key,) if isinstance(key, str) else tuple(key or ())
         self.headers = check_headers(self._who, headers)
         self._config = check_config(self._who, config)
+        self._partitioner = partitioner
         self._run = ""
 
     def check(self, schema: pa.Schema, table_keys: tuple[str, ...] | None) -> None:
@@ -71,6 +80,8 @@ class KafkaSink:
             raise Misuse(f"{self._who}: this Table has one row and no key; write its .changes()")
         if table_keys is not None and self.key and set(self.key) != set(table_keys):
             raise Misuse(f"{self._who}: the key of this Table is {', '.join(table_keys)}; leave key= out")
+        if self.headers and self.format == "arrow" and not (self.key or table_keys):
+            raise Misuse(f"{self._who}: without key= one Arrow message holds many rows, and has no headers of each")
         self.encoder(schema, table_keys)
 
     def prepared(self) -> KafkaSink:
@@ -91,7 +102,7 @@ class KafkaSink:
         settings = settings_of(self.servers, self._config)
         name = f"seep-{self._run}-{opening.name}-{opening.number}"
         make_encoder = partial(self.encoder, table_keys=opening.table_keys)
-        return self.publisher(self._who, self.topic, settings, name, opening, make_encoder).publish
+        return self.publisher(self._who, self.topic, settings, name, opening, make_encoder, self._partitioner).publish
 
     def encoder(self, schema: pa.Schema, table_keys: tuple[str, ...] | None) -> Encoder:
         aside = (BUCKET,) if table_keys is None else (BUCKET, CHANGE)

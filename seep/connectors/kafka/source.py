@@ -36,6 +36,7 @@ from seep.connectors.kafka.decoders import Decoded, Decoder, decoder_of
 from seep.connectors.kafka.discovery import REFRESH, REFRESH_MS, Discovery, Place, number_of
 from seep.connectors.kafka.reader import PartitionReader, consumer_settings
 from seep.errors import Misuse
+from seep.model.care import CAREFREE, DIED_IN_MESSAGE, Care, Spot
 from seep.model.schema import TIMESTAMP, physical
 
 METADATA = {"_key": pa.binary(), "_partition": pa.int64(), "_offset": pa.int64(), "_timestamp": TIMESTAMP}
@@ -110,6 +111,7 @@ class KafkaSource:
         self._schema = physical(pa.schema(fields))
         if len(set(self._schema.names)) < len(fields):
             raise Misuse(f"{self._who}: a column of the schema is named like one of {', '.join(METADATA)}")
+        self.care: Care = CAREFREE
         self._bounds: tuple[Bounds, ...] | None = None
         self._readers: dict[int, PartitionReader] = {}
         self._discovery: Discovery | None = None
@@ -118,7 +120,7 @@ class KafkaSource:
         self._refresh_ms = _checked_refresh(self._who, self._config)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_readers": {}, "_discovery": None}
+        return {**self.__dict__, "_readers": {}, "_discovery": None, "care": CAREFREE}
 
     @property
     def schema(self) -> pa.Schema:
@@ -285,6 +287,10 @@ class KafkaSource:
         reason = f"{last + 1 - at} offsets, {at} to {last}, are gone: the topic did not keep them, they were skipped"
         return (Refused("", reason, where),)
 
+    def caught_up(self, split: int, position: Any) -> bool:
+        reader = self._readers.get(split)
+        return reader is not None and reader.caught_up(self._parsed(split, position)[2])
+
     def behind(self, split: int, position: Any, now_ms: int) -> int | None:
         """In offsets, which is in messages unless they were written in transactions."""
         at, end, reader = self._parsed(split, position)[2], self._end(split), self._readers.get(split)
@@ -306,7 +312,7 @@ class KafkaSource:
 
     def _rows(self, reader: PartitionReader, messages: list[Any], at: int, after: int, ended: bool) -> Rows:
         values = reader.values(messages)
-        decoded = self._decoder.decode(values)
+        decoded = self._decoder.decode(values) if not self.care.needed else self._warily(reader, messages, values)
         where = (reader.topic, reader.partition)
         refused = self._gap(reader, at, after) + tuple(
             Refused(_shown(values[number]), reason, self._position(*where, messages[number].offset()))
@@ -316,6 +322,22 @@ class KafkaSource:
             self._rows_of_message = max(1, decoded.record.num_rows // len(messages))
         record = self._with_metadata(decoded, messages) if self.metadata else decoded.record
         return Rows(record, self._position(*where, after), ended, refused)
+
+    def _warily(self, reader: PartitionReader, messages: list[Any], values: list[bytes | None]) -> Decoded:
+        """One has killed whoever decoded it: each is noted first, by its offset, and left out once it is found."""
+        records, of_row, refused = [self._decoder.decode([]).record], list[int](), list[tuple[int, str]]()
+        for number, (message, value) in enumerate(zip(messages, values, strict=True)):
+            spot = Spot(f"{reader.topic}:{reader.partition}:message", 0, message.offset())
+            if spot in self.care.skips:
+                refused.append((number, DIED_IN_MESSAGE))
+                continue
+            self.care.begin(spot, f"{reader.who}: the message at offset {message.offset()}", fails=False)
+            found = self._decoder.decode([value])
+            self.care.end()
+            records.append(found.record)
+            of_row += [number] * found.record.num_rows
+            refused += [(number, why) for _, why in found.refused]
+        return Decoded(pa.concat_batches(records), of_row, refused)
 
     def _with_metadata(self, decoded: Decoded, messages: list[Any]) -> pa.RecordBatch:
         columns = [

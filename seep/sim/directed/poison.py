@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from seep.control.deaths import HOPELESS
 from seep.control.requests import ScaleTo
 from seep.model.ids import Generation
+from seep.partition.contract import Reading
 from seep.sim.deadly import LETTER, Deadly, DeadlyChained, DeadlyIntake
 from seep.sim.directed.registry import demand, scenario
 from seep.sim.light import LightIntake, Row
@@ -31,6 +33,18 @@ def harmless(row: Row) -> bool:
 
 class BadIntake(DeadlyIntake):
     deadly = staticmethod(is_bad)
+
+
+class SlowBadIntake(BadIntake):
+    """Has to ask somebody first: in each life of its process it has nothing for a while."""
+
+    asked = 0
+
+    def read(self, split: int, position: Any, until: Any, limit_rows: int, now_ms: int) -> Reading | None:
+        self.asked += 1
+        if until is None and self.asked < 40:
+            return None
+        return super().read(split, position, until, limit_rows, now_ms)
 
 
 def _operator(deadly: Deadly = is_bad, rows: int = 160) -> Stage:
@@ -89,6 +103,13 @@ def row_that_kills_its_source_is_left_out() -> None:
     stage.when(lambda: _poisons(stage) == 1, crash_later)
     _found(stage, within=2 * DEATHS)  # some of its epochs end before the row: then it is counted from there
     demand(bool(again), "it was never read again")
+
+
+@scenario
+def row_that_kills_a_source_that_is_slow_to_begin_is_left_out() -> None:
+    """Empty epochs, some more in each life, are no progress, and the row is the same one after them."""
+    stage = Stage(chain(160, s=SlowBadIntake), checkpoint_ms=1e9)
+    _found(stage, within=2 * DEATHS)
 
 
 @scenario
