@@ -6,9 +6,11 @@ nothing is decided.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Protocol
 
 import httpx
@@ -17,6 +19,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from seep.control.observed import NEEDED, Samples, Series
 
 TIMEOUT_SECONDS = 1.0
+ROUND_SECONDS = 0.6
+"""That a look waits for answers: who takes longer is heard at the next one."""
+AT_ONCE = 32
+"""Workers asked beside each other: an answer takes as long as a worker needs to come to it, and costs little here."""
 
 
 class Unreadable(Exception):
@@ -31,27 +37,44 @@ class Reader(Protocol):
 
 
 class Scraper:
-    """Asks every worker, each time it is read; remembers as much as the window holds."""
+    """Asks every worker, each time it is read; remembers as much as the window holds.
+
+    All are asked at once: one after the other, a dozen busy ones took longer than a window has room for, and one that
+    was paused held up everybody's numbers.
+    """
 
     def __init__(self, targets: Callable[[], Mapping[str, str]]) -> None:
         self._targets = targets
         """By worker: the address of its metrics."""
-        self._client = httpx.Client(timeout=TIMEOUT_SECONDS)
+        # Packing would cost the workers more than it saves on the way.
+        self._client = httpx.Client(timeout=TIMEOUT_SECONDS, headers={"accept-encoding": "identity"})
+        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="seep-scrape")
+        self._asked: dict[str, Future[None]] = {}
+        """Answers that are awaited, by address."""
         self._points: dict[Series, deque[tuple[float, float]]] = {}
+        self._lock = threading.Lock()
+        """Of the points: who answers late does so while others read."""
 
     def read(self, window_seconds: float) -> Samples:
-        for address in self._targets().values():
-            try:
-                text = self._client.get(address).raise_for_status().text
-            except httpx.HTTPError:
-                continue  # it is starting, or gone: what is missing of a live partition is noticed by who decides
-            at = time.time()
-            for family in text_string_to_metric_families(text):
-                for sample in family.samples:
-                    if sample.name in NEEDED:
-                        self._points.setdefault(_series(sample.name, sample.labels), deque()).append((at, sample.value))
-        self._forget(time.time() - window_seconds)
-        return self._points
+        addresses = set(self._targets().values())
+        self._asked = {address: asked for address, asked in self._asked.items() if not asked.done()}
+        for address in addresses - set(self._asked):
+            self._asked[address] = self._pool.submit(self._ask, address)
+        wait(self._asked.values(), ROUND_SECONDS)
+        with self._lock:
+            self._forget(time.time() - window_seconds)
+            return {series: list(points) for series, points in self._points.items()}
+
+    def _ask(self, address: str) -> None:
+        try:
+            text = self._client.get(address).raise_for_status().text
+        except (httpx.HTTPError, RuntimeError):
+            return  # it is starting, or gone, or we are: what is missing of a live partition is noticed by who decides
+        at = time.time()
+        found = list(_samples(text))
+        with self._lock:
+            for series, value in found:
+                self._points.setdefault(series, deque()).append((at, value))
 
     def _forget(self, before: float) -> None:
         for series in list(self._points):
@@ -62,7 +85,16 @@ class Scraper:
                 del self._points[series]
 
     def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
         self._client.close()
+
+
+def _samples(text: str) -> Iterable[tuple[Series, float]]:
+    """Of what a worker has said, what is needed: most of it is not, and to parse it takes the time of the flow."""
+    lines = [line for line in text.splitlines() if line.partition("{")[0] in NEEDED]
+    for family in text_string_to_metric_families("\n".join([*lines, ""])):
+        for sample in family.samples:
+            yield _series(sample.name, sample.labels), sample.value
 
 
 class PrometheusServer:
