@@ -10,10 +10,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
 
 from seep.control.governor import Decision, Governor, Guards
-from seep.control.observed import Observed, observe
+from seep.control.observed import Observed, Samples, observe
 from seep.control.requests import ScaleTo
 from seep.runtime.controller import ControllerHost
 from seep.runtime.readers import Reader, Unreadable
@@ -60,7 +59,9 @@ class Watch:
         return list(self.governor.decisions)
 
     def _run(self) -> None:
-        while not self._stopped.wait(EVERY_SECONDS) and not self.host.ended.is_set():
+        due = time.monotonic() + EVERY_SECONDS
+        while not self._stopped.wait(max(0.0, due - time.monotonic())) and not self.host.ended.is_set():
+            due = following(due, EVERY_SECONDS, time.monotonic())
             try:
                 self._look()
             except Exception as error:
@@ -68,17 +69,33 @@ class Watch:
                 self.governor.fail(time.time(), error)
 
     def _look(self) -> None:
-        view = self.host.view
-        for decision in self.governor.look(self._observed(time.time), view.journal, view.shortage):
+        samples, problem = self._read()
+        # Only now, and once: reading may take a while, and what is decided must be about the partitions measured.
+        view, at = self.host.view, time.time()
+        if problem:
+            seen = Observed(at, {}, problem)
+        else:
+            seen = observe(self.host.machine.graph, view.journal, samples, at, FRESH_SECONDS)
+        for decision in self.governor.look(seen, view.journal, view.shortage):
             if decision.changes:
                 self.host.request(ScaleTo(decision.operator, decision.after))
 
-    def _observed(self, clock: Callable[[], float]) -> Observed:
+    def _read(self) -> tuple[Samples, str]:
+        """The samples, or why there are none."""
         try:
-            samples = self.reader.read(WINDOW_SECONDS)
+            return self.reader.read(WINDOW_SECONDS), ""
         except Unreadable as problem:
-            return Observed(clock(), {}, str(problem))
-        return observe(self.host.machine.graph, self.host.view.journal, samples, clock(), FRESH_SECONDS)
+            return {}, str(problem)
+
+
+def following(due: float, every: float, now: float) -> float:
+    """When the next look is due. Looks are at fixed times, however long each takes: the window holds as many samples
+    as it should. Those that a long one has missed are not made up for.
+
+    >>> following(10.0, 1.0, 10.4), following(10.0, 1.0, 12.4)
+    (11.0, 13.0)
+    """
+    return due + every * (1 + max(0.0, now - due) // every)
 
 
 def memory_bytes() -> int:
