@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from operator import index
 from typing import Any
 
+from seep.control.decisions import Decision, Ledger
 from seep.control.observed import Observed, Seen
 from seep.control.policies import UTILISATION, Policy, Wish, policy_of, walk
 from seep.model.ids import BUCKETS
 from seep.partition.contract import Graph
 from seep.protocol.journal import Journal
 
-KEPT = 1000
-"""Decisions remembered."""
 LITTLE_SECONDS = 0.5
 """Rows that wait for less have not piled up."""
 DIRECTIONS = ("out", "in", "none")
@@ -66,27 +66,6 @@ class Guards:
     """State that one partition may hold, at most."""
 
 
-@dataclass(frozen=True)
-class Decision:
-    at: float
-    operator: str
-    """Empty: nothing could be said about any."""
-    before: int
-    after: int
-    why: str
-    held: str = ""
-    """Why it was not done; in one word, before the colon, for counting."""
-    inputs: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def changes(self) -> bool:
-        return not self.held and self.after != self.before
-
-    @property
-    def direction(self) -> str:
-        return "none" if not self.changes else "out" if self.after > self.before else "in"
-
-
 @dataclass
 class Growth:
     """One that was made, until it can be judged."""
@@ -104,11 +83,21 @@ class Growth:
         return expected > gain_least * self.rows and rows - self.rows < gain_least * expected
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What a policy said of one operator."""
+
+    count: int
+    """0: no number."""
+    said: str
+    why: str
+
+
 class Governor:
     def __init__(self, graph: Graph, policies: Mapping[str, str | Policy], guards: Guards | None = None) -> None:
         self.graph = graph
         self.guards = guards or Guards()
-        self.decisions: deque[Decision] = deque(maxlen=KEPT)
+        self._ledger = Ledger(policies)
         self.counts: dict[str, int] = {}
         """Decisions by direction, and those held back by reason."""
         self._groups = _grouped(policies)
@@ -125,6 +114,11 @@ class Governor:
     def operators(self) -> list[str]:
         return [name for _, names in self._groups for name in names]
 
+    @property
+    def decisions(self) -> list[Decision]:
+        """Oldest first."""
+        return self._ledger.all()
+
     def look(self, seen: Observed, journal: Journal, shortage: str = "") -> list[Decision]:
         """One look at the metrics: what is to be changed, and what is not and why. `shortage`: why nothing more can
         be started on a slot of its own."""
@@ -134,16 +128,15 @@ class Governor:
             return self._keep([Decision(seen.at, "", 0, 0, "no decision", f"metrics: {unknown}")])
         made: list[Decision] = []
         for number, (policy, names) in enumerate(self._groups):
-            if not self._due(number, policy, seen.at):
-                continue
             try:
-                wishes = dict(policy.decide(seen, names))
+                wishes = self._wished(number, policy, names, seen)
             except (Exception, SystemExit) as error:
                 # A user's code. The flow runs on as it is; who asks is told, and it is counted.
                 raised = f"policy: {type(policy).__name__} raised {type(error).__name__}: {_line(error)}"
-                made.append(Decision(seen.at, ", ".join(names), 0, 0, "no decision", raised))
+                sizes = {name: len(journal.live(name)) for name in names}
+                made += [Decision(seen.at, name, now, now, "no decision", raised) for name, now in sizes.items()]
                 continue
-            made += [self._decide(name, wishes[name], seen, journal) for name in names if name in wishes]
+            made += [self._decide(name, wish, seen, journal) for name, wish in wishes.items()]
         return self._keep(made)
 
     def fail(self, at: float, error: Exception) -> None:
@@ -151,22 +144,20 @@ class Governor:
         held = f"defect: {type(error).__name__}: {_line(error)}"
         self._keep([Decision(at, "", 0, 0, "no decision", held)])
 
-    def _due(self, number: int, policy: Policy, at: float) -> bool:
-        """A policy may want to be asked less often than there are looks."""
+    def _wished(self, number: int, policy: Policy, names: list[str], seen: Observed) -> dict[str, Wanted]:
+        """By operator. A policy may want to be asked less often than there are looks, and need not name all."""
         every = float(getattr(policy, "every_seconds", 0.0))
-        if at - self._asked.get(number, -math.inf) < every:
-            return False
-        self._asked[number] = at
-        return True
+        if seen.at - self._asked.get(number, -math.inf) < every:
+            return {}
+        self._asked[number] = seen.at
+        wishes = dict(policy.decide(seen, names))
+        return {name: _wanted(wishes[name]) for name in names if name in wishes}
 
     def _keep(self, made: list[Decision]) -> list[Decision]:
         for decision in made:
             reason = decision.held.partition(":")[0] or decision.direction
             self.counts[reason] = self.counts.get(reason, 0) + 1
-            same = self.decisions and not decision.changes and _alike(self.decisions[-1], decision)
-            if same:
-                self.decisions.pop()
-            self.decisions.append(decision)
+            self._ledger.add(decision)
         return made
 
     def _unlike(self, seen: Observed) -> str:
@@ -186,17 +177,16 @@ class Governor:
 
     # --- one operator --------------------------------------------------------------------------------------------
 
-    def _decide(self, name: str, wish: Wish | int, seen: Observed, journal: Journal) -> Decision:
+    def _decide(self, name: str, wanted: Wanted, seen: Observed, journal: Journal) -> Decision:
         one, node = seen.operators[name], self.graph.nodes[name]
         now = len(journal.live(name))
-        wanted: Any = wish.count if isinstance(wish, Wish) else wish
-        why = _line(wish.why) if isinstance(wish, Wish) else "wished for"
-        told = _inputs(one, wanted, seen)
-        if isinstance(wanted, bool) or not isinstance(wanted, int) or not 1 <= wanted <= BUCKETS:
-            held = f"policy: it asks for {wanted!r} partitions, which is no number from 1 to {BUCKETS}"
+        why = wanted.why
+        told = _inputs(one, wanted.count, seen)
+        if not 1 <= wanted.count <= BUCKETS:
+            held = f"policy: it asks for {wanted.said} partitions, which is no number from 1 to {BUCKETS}"
             return Decision(seen.at, name, now, now, why, held, told)
-        after = min(max(wanted, node.minimum), node.maximum)
-        if after != wanted:
+        after = min(max(wanted.count, node.minimum), node.maximum)
+        if after != wanted.count:
             why += f"; it may have {node.minimum} to {node.maximum}"
         self._remember(name, seen.at, after)
         self._judge(name, one, seen.at)
@@ -308,22 +298,26 @@ def _grouped(policies: Mapping[str, str | Policy]) -> list[tuple[Policy, list[st
     return [(policy_of(policy), names) for policy, names in groups]
 
 
+def _wanted(said: Wish | Any) -> Wanted:
+    count, why = (said.count, _line(said.why)) if isinstance(said, Wish) else (said, "wished for")
+    try:
+        # Also the numbers of numpy, in which policies reckon; a truth value is one by mistake.
+        number = 0 if isinstance(count, bool) else index(count)
+    except TypeError:
+        number = 0
+    return Wanted(number, _line(repr(count)), why)
+
+
 def _line(text: object) -> str:
     """A user's words, in one line."""
     return " ".join(str(text).split())
-
-
-def _alike(one: Decision, other: Decision) -> bool:
-    """Two looks with the same result: the later one stands for both."""
-    same: Callable[[Decision], Any] = lambda d: (d.operator, d.before, d.after, d.held.partition(":")[0])  # noqa: E731
-    return not one.changes and same(one) == same(other)
 
 
 def _coming(seen: Observed) -> dict[str, float]:
     return walk(seen, {name: one.arrival for name, one in seen.operators.items() if one.kind == "source"})
 
 
-def _inputs(one: Seen, wanted: Any, seen: Observed) -> dict[str, Any]:
+def _inputs(one: Seen, wanted: int, seen: Observed) -> dict[str, Any]:
     """What a policy could see of an operator, and of the sources that feed the flow."""
     sources = [each for each in seen.operators.values() if each.kind == "source"]
     taken = sum(one.rows)
@@ -340,20 +334,3 @@ def _inputs(one: Seen, wanted: Any, seen: Observed) -> dict[str, Any]:
         "rows_per_busy_second": round(one.rate, 1),
         "state_bytes": int(one.state_bytes),
     }
-
-
-def shown(decisions: Sequence[Decision]) -> list[dict[str, Any]]:
-    """For `seep explain` and the REST route."""
-    return [
-        {
-            "at": round(d.at, 3),
-            "operator": d.operator,
-            "before": d.before,
-            "after": d.after,
-            "done": d.changes,
-            "why": d.why,
-            "held": d.held,
-            "inputs": dict(d.inputs),
-        }
-        for d in decisions
-    ]

@@ -11,7 +11,8 @@ import sys
 import threading
 import time
 
-from seep.control.governor import Decision, Governor, Guards
+from seep.control.decisions import Decision
+from seep.control.governor import Governor, Guards
 from seep.control.observed import Observed, Samples, observe
 from seep.control.requests import ScaleTo
 from seep.runtime.controller import ControllerHost
@@ -56,7 +57,7 @@ class Watch:
 
     def decisions(self) -> list[Decision]:
         """Oldest first."""
-        return list(self.governor.decisions)
+        return self.governor.decisions
 
     def _run(self) -> None:
         due = time.monotonic() + EVERY_SECONDS

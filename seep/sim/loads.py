@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
 
-from seep.control.governor import Decision, Governor, Guards
+from seep.control.decisions import Decision
+from seep.control.governor import Governor, Guards
 from seep.control.observed import (
     ARRIVED,
     BUSY,
@@ -191,7 +192,7 @@ class Watched:
         partitions: dict[str, list[int]] = {stage.name: [] for stage in plan.stages}
         lags: list[float] = []
         latencies: list[float] = []
-        used = 0.0
+        used, problems = 0.0, 0
         changes: list[Decision] = []
         for second, rate in enumerate(plan.trace):
             at = float(second)
@@ -206,7 +207,9 @@ class Watched:
             # What is on its way runs beside what it replaces.
             used += sum(model.counts.values()) + sum(max(0, n - model.counts[name]) for _, name, n in self.due)
             self._measure(at + 1, model.lag_seconds)
-            for decision in self.governor.look(self._seen(at + 1), self._journal()):
+            made = self.governor.look(self._seen(at + 1), self._journal())
+            problems += any(decision.held.startswith("policy: ") for decision in made)
+            for decision in made:
                 if decision.changes:
                     changes.append(decision)
                     self.due.append((at + 1 + plan.change_seconds, decision.operator, decision.after))
@@ -221,7 +224,7 @@ class Watched:
             partitions,
             lags,
             latencies,
-            self.governor.counts.get("policy", 0),
+            problems,
             next((d.held for d in reversed(self.governor.decisions) if d.held.startswith("policy: ")), ""),
         )
 

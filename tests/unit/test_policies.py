@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from seep.control.governor import Decision, Governor, Guards
+from seep.control.decisions import CHANGES_KEPT, LOOKS_KEPT, Decision
+from seep.control.governor import Governor, Guards
 from seep.control.observed import ARRIVED, BUSY, LATENCY, ROWS_IN, ROWS_OUT, Observed, Seen, Series, observe
 from seep.control.policies import Efficiency, Latency, Rate, Threshold, Wish, policy_of, walk
 from seep.errors import Misuse
@@ -153,7 +155,7 @@ def test_a_wish_to_grow_is_carried_out_at_once() -> None:
     assert decision.inputs["busy"] == [0.9]
 
 
-@pytest.mark.parametrize("wish", [-1, 0, 1_000_000, 2.5, True, None, "3"])
+@pytest.mark.parametrize("wish", [-1, 0, 1_000_000, 2.5, True, None, "3", np.array([1, 2])])
 def test_nonsense_changes_nothing(wish: Any) -> None:
     decision = one(governed(wish).look(flowing(900, 1_000, 1), journal()))
     assert not decision.changes
@@ -172,6 +174,26 @@ def test_whatever_a_policy_raises_is_one_line(error: BaseException) -> None:
     held = one(governed(error, 2).look(flowing(900, 1_000, 1), journal())).held
     assert held == f"policy: Fixed raised {type(error).__name__}: two lines"
     assert "\n" not in one(governed(Wish(3, "two\nlines")).look(flowing(900, 1_000, 1), journal())).why
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    decision = one(governed(np.int64(2)).look(flowing(900, 1_000, 1), journal()))
+    assert (decision.changes, decision.after, type(decision.after)) == (True, 2, int)
+
+
+class Hurried(Fixed):
+    every_seconds = "5s"
+
+
+def test_a_policy_that_cannot_be_asked_stops_no_other() -> None:
+    """And each operator that it was to size says so."""
+    shared = Hurried(3)
+    governor = Governor(graph(), {"in": shared, "work": Fixed(2), "out": shared})
+    made = {decision.operator: decision for decision in governor.look(flowing(900, 1_000, 1), journal())}
+    assert made["work"].changes
+    for name in ("in", "out"):
+        assert made[name].held == "policy: Hurried raised ValueError: could not convert string to float: '5s'"
+        assert (made[name].before, made[name].after) == (1, 1)
 
 
 def test_a_policy_that_answers_with_nothing_of_the_kind_changes_nothing() -> None:
@@ -265,6 +287,20 @@ def test_looks_that_change_nothing_are_kept_once() -> None:
         governor.look(flowing(600, 1_000, 1, at=float(at)), journal())
     assert [decision.at for decision in governor.decisions] == [49.0]
     assert governor.counts == {"none": 50}
+
+
+def test_changes_are_kept_apart_from_looks() -> None:
+    """However much is said of another operator, and however often it is said."""
+    governor = Governor(graph(), {"in": Fixed(*[2, None] * 2_000), "work": Fixed(2, 1)})
+    for at in range(3_000):
+        governor.look(flowing(600, 1_000, 1, at=float(at)), journal())
+    kept = governor.decisions
+    assert [(decision.at, decision.after) for decision in kept if decision.operator == "work"] == [
+        (0.0, 2),
+        (2999.0, 1),
+    ]
+    assert len([decision for decision in kept if decision.operator == "in"]) == CHANGES_KEPT + LOOKS_KEPT
+    assert [decision.at for decision in kept] == sorted(decision.at for decision in kept)
 
 
 # --- samples -----------------------------------------------------------------------------------------------------

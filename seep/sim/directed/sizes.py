@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from seep.control.governor import Decision, Governor
+from seep.control.decisions import Decision
+from seep.control.governor import Governor
 from seep.control.observed import BUSY, ROWS_IN, Series, observe
 from seep.sim.directed.registry import demand, scenario
 from seep.sim.loads import FRESH_SECONDS, Plan, Report, Watched, simulate
