@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import index
 from typing import Any
 
 from seep.control.decisions import Decision, Ledger
+from seep.control.lately import Lately
 from seep.control.observed import Observed, Seen
 from seep.control.policies import UTILISATION, Policy, Wish, policy_of, walk
 from seep.model.ids import BUCKETS
@@ -55,7 +56,7 @@ class Guards:
     backlog_seconds: float = 5.0
     """While rows wait for longer than this at a source, nothing shrinks."""
     settle_seconds: float = 5.0
-    """After a change, until the window of the metrics holds nothing from before it."""
+    """After the partitions have changed, until the window of the metrics holds nothing from before it."""
     unlike: float = 0.5
     """Rows taken may be more by this share than rows sent; beyond that the numbers are not to be trusted."""
     gain_least: float = 0.1
@@ -70,7 +71,6 @@ class Guards:
 class Growth:
     """One that was made, until it can be judged."""
 
-    at: float
     before: int
     after: int
     rows: float
@@ -103,7 +103,7 @@ class Governor:
         self._groups = _grouped(policies)
         self._wishes: dict[str, deque[tuple[float, int]]] = {name: deque() for name in policies}
         self._asked: dict[int, float] = {}
-        self._changed: dict[str, float] = {}
+        self._lately = Lately()
         self._turns: dict[str, tuple[float, str]] = {}
         """When each was changed last, and in which direction."""
         self._growths: dict[str, Growth] = {}
@@ -123,9 +123,11 @@ class Governor:
         """One look at the metrics: what is to be changed, and what is not and why. `shortage`: why nothing more can
         be started on a slot of its own."""
         self._shortage = shortage
+        self.notice(seen, journal)
         unknown = seen.unknown or self._unlike(seen)
         if unknown:
             return self._keep([Decision(seen.at, "", 0, 0, "no decision", f"metrics: {unknown}")])
+        seen = replace(seen, unsettled=frozenset(n for n in seen.operators if self._held_both(n, seen.at, journal)))
         made: list[Decision] = []
         for number, (policy, names) in enumerate(self._groups):
             try:
@@ -138,6 +140,10 @@ class Governor:
                 continue
             made += [self._decide(name, wish, seen, journal) for name, wish in wishes.items()]
         return self._keep(made)
+
+    def notice(self, seen: Observed, journal: Journal) -> None:
+        """Who runs, now: what has changed since the last look has to settle."""
+        self._lately.notice(seen, journal, list(self.graph.nodes))
 
     def fail(self, at: float, error: Exception) -> None:
         """There was no look at all; who asks is told."""
@@ -173,7 +179,7 @@ class Governor:
         return ""
 
     def _settling(self, name: str, at: float) -> bool:
-        return at - self._changed.get(name, -math.inf) < self.guards.settle_seconds
+        return at - self._lately.changed(name) < self.guards.settle_seconds
 
     # --- one operator --------------------------------------------------------------------------------------------
 
@@ -188,14 +194,16 @@ class Governor:
         after = min(max(wanted.count, node.minimum), node.maximum)
         if after != wanted.count:
             why += f"; it may have {node.minimum} to {node.maximum}"
-        self._remember(name, seen.at, after)
-        self._judge(name, one, seen.at)
+        if name not in seen.unsettled and not one.warming:
+            self._remember(name, seen.at, after)
+        self._judge(name, one, seen)
         held = ""
         if after > now:
             held = self._held_growing(name, one, seen, journal)
         elif after < now:
             # The largest wish may be one for more that was held back: who wants fewer now does not get more by it.
-            after = min(now, max(self._largest(name), now - int(now * self.guards.shrink_most)))
+            largest = max((wish for _, wish in self._wishes[name]), default=after)
+            after = min(now, max(largest, now - int(now * self.guards.shrink_most)))
             held = self._held_shrinking(name, one, seen, journal, after) if after < now else ""
         decision = Decision(seen.at, name, now, after, why, held, told)
         if decision.changes:
@@ -204,7 +212,7 @@ class Governor:
 
     def _note_change(self, decision: Decision, seen: Observed) -> None:
         name = decision.operator
-        self._changed[name] = seen.at
+        self._lately.change(name, seen.at)
         self._turns[name] = (seen.at, decision.direction)
         self._wishes[name].clear()
         self._growths.pop(name, None)
@@ -212,22 +220,21 @@ class Governor:
             one, coming = seen.operators[name], _coming(seen)[name]
             rows = sum(one.rows)
             reachable = one.rate * decision.after
-            self._growths[name] = Growth(seen.at, decision.before, decision.after, rows, min(coming, reachable))
+            self._growths[name] = Growth(decision.before, decision.after, rows, min(coming, reachable))
 
     def _remember(self, name: str, at: float, wish: int) -> None:
+        """For when fewer are wished for. Not what was made of numbers that say little: cold partitions look as if more
+        of them were needed, and that would count for a minute."""
         wishes = self._wishes[name]
         wishes.append((at, wish))
         while len(wishes) > 1 and wishes[1][0] <= at - self.guards.shrink_seconds:
             wishes.popleft()
 
-    def _largest(self, name: str) -> int:
-        return max(wish for _, wish in self._wishes[name])
-
     def _held_both(self, name: str, at: float, journal: Journal) -> str:
-        if any(replace.operator in (name, "") for replace in journal.replaces):
+        if any(moved.operator in (name, "") for moved in journal.replaces):
             return "moving: a change is under way"
         if self._settling(name, at):
-            return f"settling: changed {at - self._changed[name]:.0f} s ago"
+            return f"settling: changed {at - self._lately.changed(name):.0f} s ago"
         return ""
 
     def _turned(self, name: str, at: float, direction: str) -> bool:
@@ -240,7 +247,7 @@ class Governor:
         if not held and lag < self.guards.backlog_seconds and any(s.rising for s in seen.operators.values()):
             held = "rising: more rows come from second to second"
         if not held and one.warming:
-            held = f"warming: {one.rate:,.0f} rows a second of its work are not what it takes by now"
+            held = _warming(one)
         if not held and lag < LITTLE_SECONDS and self._turned(name, at, "out"):
             held = f"waiting: it has shrunk in the last {self.guards.turn_seconds:.0f} s, and nothing piles up"
         alone = one.hot_share * one.busiest
@@ -259,6 +266,8 @@ class Governor:
     def _held_shrinking(self, name: str, one: Seen, seen: Observed, journal: Journal, after: int) -> str:
         held = self._held_both(name, seen.at, journal)
         wishes, lag = self._wishes[name], max((s.lag_seconds for s in seen.operators.values()), default=0.0)
+        if not held and one.warming:
+            held = _warming(one)
         if not held and seen.at - wishes[0][0] < self.guards.shrink_seconds:
             held = f"waiting: too many for {seen.at - wishes[0][0]:.0f} s only, {self.guards.shrink_seconds:.0f} count"
         if not held and self._turned(name, seen.at, "in"):
@@ -269,10 +278,11 @@ class Governor:
             held = f"memory: {one.state_bytes / after / 1e6:,.0f} MB of state in each would be too much"
         return held
 
-    def _judge(self, name: str, one: Seen, at: float) -> None:
+    def _judge(self, name: str, one: Seen, seen: Observed) -> None:
         """Did the latest growth help? To be asked once, when a whole window lies behind it."""
-        growth = self._growths.get(name)
-        if growth is None or at - growth.at < 2 * self.guards.settle_seconds:
+        growth, at = self._growths.get(name), seen.at
+        since = at - self._lately.changed(name)
+        if growth is None or name in seen.unsettled or since < 2 * self.guards.settle_seconds:
             return
         del self._growths[name]
         expected, gained = growth.wanted - growth.rows, sum(one.rows) - growth.rows
@@ -311,6 +321,10 @@ def _wanted(said: Wish | Any) -> Wanted:
 def _line(text: object) -> str:
     """A user's words, in one line."""
     return " ".join(str(text).split())
+
+
+def _warming(one: Seen) -> str:
+    return f"warming: {one.rate:,.0f} rows a second of its work are not what it takes by now"
 
 
 def _coming(seen: Observed) -> dict[str, float]:

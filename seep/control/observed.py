@@ -23,8 +23,8 @@ NEEDED = (ROWS_IN, ROWS_OUT, BUSY, ARRIVED, LAG_ROWS, LAG_SECONDS, STATE_BYTES, 
 
 JUMP, AGREE = 1.3, 0.15
 """So many times the mean of the window is a jump; two rates that differ by less agree."""
-WARMING = 3.0
-"""So many times what a partition takes over the window, and it was still warming up when the window began."""
+WARMING = 1.5
+"""So many times what it took before, in the last moment, and a partition is still getting faster."""
 LEAST_SAMPLES = 3
 """Of each series in a window; fewer say nothing about a rate."""
 
@@ -59,7 +59,7 @@ class Seen:
     rising: bool = False
     """There is a jump, and nobody knows yet where it ends."""
     warming: bool = False
-    """Of late each takes far more rows in a second of work than over the whole window."""
+    """In the last moment it took far more rows in a second of work than before."""
     lag_rows: float = 0.0
     lag_seconds: float = 0.0
     state_bytes: float = 0.0
@@ -91,6 +91,8 @@ class Observed:
     """In topological order."""
     unknown: str = ""
     """Why nothing can be said; then there are no operators."""
+    unsettled: frozenset[str] = frozenset()
+    """Operators that are being changed, or were just now: what is seen of them is not what they will be like."""
 
 
 def observe(graph: Graph, journal: Journal, samples: Samples, at: float, fresh_seconds: float) -> Observed:
@@ -154,7 +156,7 @@ def _seen(name: str, kind: str, pieces: Sequence[Piece], targets: Mapping[str, s
         sent,
         arrival=arrival,
         rising=rising,
-        warming=_by_work(pieces, 2) > WARMING * _by_work(pieces, 0) > 0,
+        warming=_by_work(pieces, slice(-2, None)) > WARMING * _by_work(pieces, slice(-1)) > 0,
         lag_rows=sum(_latest(pieces, LAG_ROWS)),
         lag_seconds=max(_latest(pieces, LAG_SECONDS), default=0.0),
         state_bytes=sum(_latest(pieces, STATE_BYTES)),
@@ -174,10 +176,10 @@ def _arrival(counters: Sequence[Sequence[tuple[float, float]]]) -> tuple[float, 
     return (last, False) if abs(last - before) <= AGREE * last else (mean, True)
 
 
-def _by_work(pieces: Sequence[Piece], skipped: int) -> float:
-    """Rows by the second of work, without the first samples of the window."""
-    rows = sum(_risen(points[skipped:]) for piece in pieces for (name, _), points in piece.items() if name == ROWS_IN)
-    work = sum(_risen(piece[BUSY, ""][skipped:]) for piece in pieces)
+def _by_work(pieces: Sequence[Piece], part: slice) -> float:
+    """Rows by the second of work, by a part of the samples."""
+    rows = sum(_risen(points[part]) for piece in pieces for (name, _), points in piece.items() if name == ROWS_IN)
+    work = sum(_risen(piece[BUSY, ""][part]) for piece in pieces)
     return rows / work if work > 0 else 0.0
 
 

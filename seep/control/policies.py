@@ -13,7 +13,7 @@ user's own class works the same: it has a method ``decide(seen, operators)`` and
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -71,7 +71,7 @@ class Threshold:
 class Rate:
     def __init__(self, utilisation: float = UTILISATION, catch_up_seconds: float = CATCH_UP_SECONDS) -> None:
         self.utilisation, self.catch_up_seconds = utilisation, catch_up_seconds
-        self._efficiency: dict[str, Efficiency] = {}
+        self._efficiency: defaultdict[str, Efficiency] = defaultdict(Efficiency)
         self._rates: dict[str, float] = {}
         """The latest rate of one partition: an operator that takes no rows shows none."""
 
@@ -83,7 +83,9 @@ class Rate:
             one = seen.operators[name]
             if one.rate > 0:
                 self._rates[name] = one.rate
-                self._efficiency.setdefault(name, Efficiency()).add(one.partitions, one.rate)
+                # Cold partitions are slow: that would look as if more of them held each other up.
+                if name not in seen.unsettled and not one.warming:
+                    self._efficiency[name].add(one.partitions, one.rate)
             rate = self._rates.get(name, 0.0)
             if rate <= 0:
                 wishes[name] = Wish(one.partitions, "it has taken no rows yet")
