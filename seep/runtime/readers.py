@@ -6,21 +6,29 @@ nothing is decided.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from itertools import pairwise
+from statistics import median
 from typing import Any, Protocol
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from seep.control.observed import NEEDED, Samples, Series
+from seep.runtime.controllernumbers import WORKERS
 
+EVERY_SECONDS = 1.0
+"""That the controller looks: no samples are needed in between."""
 TIMEOUT_SECONDS = 1.0
 ROUND_SECONDS = 0.6
 """That a look waits for answers: who takes longer is heard at the next one."""
+LEARN_SECONDS, LEARN_FROM, LEARN_POINTS = 5.0, "10m", 10
+"""How often, from how much and from how many samples it is learned how often a server scrapes."""
 AT_ONCE = 32
 """Workers asked beside each other: an answer takes as long as a worker needs to come to it, and costs little here."""
 
@@ -30,6 +38,14 @@ class Unreadable(Exception):
 
 
 class Reader(Protocol):
+    @property
+    def interval_seconds(self) -> float:
+        """Between two samples of one series."""
+
+    @property
+    def told(self) -> str:
+        """Whose samples they are, where it is not the controller that takes them."""
+
     def read(self, window_seconds: float) -> Samples:
         """What was measured in the last so many seconds. Raises Unreadable."""
 
@@ -42,6 +58,9 @@ class Scraper:
     All are asked at once: one after the other, a dozen busy ones took longer than a window has room for, and one that
     was paused held up everybody's numbers.
     """
+
+    interval_seconds = EVERY_SECONDS
+    told = ""
 
     def __init__(self, targets: Callable[[], Mapping[str, str]]) -> None:
         self._targets = targets
@@ -98,14 +117,30 @@ def _samples(text: str) -> Iterable[tuple[Series, float]]:
 
 
 class PrometheusServer:
+    """How often it scrapes is seen from its samples of the controller, which is there as long as the flow: its
+    configuration says it, too, but not of every server that answers like a Prometheus."""
+
     def __init__(self, url: str, flow: str) -> None:
         self._url = url.rstrip("/")
         self._flow = flow
         self._client = httpx.Client(timeout=TIMEOUT_SECONDS)
+        self.interval_seconds = EVERY_SECONDS
+        self._learned = -math.inf
+
+    @property
+    def told(self) -> str:
+        return f"Prometheus at {self._url}, which scrapes every {self.interval_seconds:g} s"
 
     def read(self, window_seconds: float) -> Samples:
         names = "|".join(NEEDED)
-        query = f'{{__name__=~"{names}",flow="{self._flow}"}}[{window_seconds:.0f}s]'
+        found = self._ask(f'{{__name__=~"{names}",flow="{self._flow}"}}[{1000 * window_seconds:.0f}ms]')
+        if time.monotonic() - self._learned > LEARN_SECONDS:
+            self._learned = time.monotonic()
+            spaced = self._ask(f'{WORKERS.name}{{flow="{self._flow}"}}[{LEARN_FROM}]')
+            self.interval_seconds = max(EVERY_SECONDS, spacing(spaced.values()) or self.interval_seconds)
+        return found
+
+    def _ask(self, query: str) -> Samples:
         try:
             answer = self._client.get(f"{self._url}/api/v1/query", params={"query": query}).raise_for_status().json()
             return dict(_matrix(answer))
@@ -118,6 +153,17 @@ class PrometheusServer:
 
     def close(self) -> None:
         self._client.close()
+
+
+def spacing(found: Iterable[Sequence[tuple[float, float]]]) -> float:
+    """Seconds between samples, to a tenth: the middle of the latest few, so that neither a scrape that was missed nor
+    one that was late counts; 0: there are too few.
+
+    >>> spacing([[(0.0, 1.0), (2.0, 1.0), (4.003, 1.0), (20.0, 1.0), (22.0, 1.0)]]), spacing([[(0.0, 1.0)]])
+    (2.0, 0.0)
+    """
+    passed = [later[0] - earlier[0] for points in found for earlier, later in pairwise(points[-LEARN_POINTS:])]
+    return round(median(passed), 1) if passed else 0.0
 
 
 def _matrix(answer: Mapping[str, Any]) -> Iterable[tuple[Series, list[tuple[float, float]]]]:

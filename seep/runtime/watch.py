@@ -10,17 +10,19 @@ import os
 import sys
 import threading
 import time
+from dataclasses import replace
 
 from seep.control.decisions import Decision
 from seep.control.governor import Governor, Guards
 from seep.control.observed import Observed, Samples, observe
 from seep.control.requests import ScaleTo
 from seep.runtime.controller import ControllerHost
-from seep.runtime.readers import Reader, Unreadable
+from seep.runtime.readers import EVERY_SECONDS, Reader, Unreadable
 
-EVERY_SECONDS = 1.0
-WINDOW_SECONDS = 4.0
-FRESH_SECONDS = 3.0
+WINDOW_SECONDS, WINDOW_SAMPLES = 4.0, 4
+"""Decisions are made from the last seconds, or from as many as it takes for so many samples."""
+FRESH_SECONDS, FRESH_SAMPLES = 3.0, 3
+"""A sample that is older, or than so many should have come after, is of something that is gone."""
 PATIENCE_SECONDS = 5.0
 """With a look that is under way when the flow has ended."""
 MEMORY_SHARE = 0.25
@@ -38,6 +40,7 @@ class Watch:
             guards
             or Guards(settle_seconds=WINDOW_SECONDS + EVERY_SECONDS, partition_bytes=MEMORY_SHARE * memory_bytes()),
         )
+        self._window_seconds = WINDOW_SECONDS
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="seep-watch", daemon=True)
 
@@ -70,21 +73,34 @@ class Watch:
                 self.governor.fail(time.time(), error)
 
     def _look(self) -> None:
+        self._follow()
         samples, problem = self._read()
         # Only now, and once: reading may take a while, and what is decided must be about the partitions measured.
         view, at = self.host.view, time.time()
         if problem:
             seen = Observed(at, {}, problem)
         else:
-            seen = observe(self.host.machine.graph, view.journal, samples, at, FRESH_SECONDS)
+            fresh_seconds = max(FRESH_SECONDS, FRESH_SAMPLES * self.reader.interval_seconds)
+            seen = observe(self.host.machine.graph, view.journal, samples, at, fresh_seconds)
+        if seen.unknown and not problem and self.reader.told:
+            whose = f"in the last {self._window_seconds:g} s of {self.reader.told}"
+            seen = replace(seen, unknown=f"{seen.unknown}; {whose}")
         for decision in self.governor.look(seen, view.journal, view.shortage):
             if decision.changes:
                 self.host.request(ScaleTo(decision.operator, decision.after))
 
+    def _follow(self) -> None:
+        """Who scrapes less often needs a longer window, and decides later: after a change it must have passed."""
+        window_seconds = max(WINDOW_SECONDS, WINDOW_SAMPLES * self.reader.interval_seconds)
+        longer_seconds = window_seconds - self._window_seconds
+        if longer_seconds:
+            guards, self._window_seconds = self.governor.guards, window_seconds
+            self.governor.guards = replace(guards, settle_seconds=guards.settle_seconds + longer_seconds)
+
     def _read(self) -> tuple[Samples, str]:
         """The samples, or why there are none."""
         try:
-            return self.reader.read(WINDOW_SECONDS), ""
+            return self.reader.read(self._window_seconds), ""
         except Unreadable as problem:
             return {}, str(problem)
 

@@ -62,9 +62,25 @@ def test_samples_of_the_flow_are_asked_for() -> None:
         return httpx.Response(200, json=matrix({"metric": labels, "values": [[1.5, "2"], [2.5, "3"]]}))
 
     server = reader(answer)
+    server._learned = time.monotonic()
     assert server.read(5.0) == {Series(BUSY, "work", "0", "", "w"): [(1.5, 2.0), (2.5, 3.0)]}
     server.close()
-    assert asked[0].endswith('",flow="sales"}[5s]')
+    assert asked[0].endswith('",flow="sales"}[5000ms]')
+
+
+def test_how_often_a_server_scrapes_is_seen_from_its_samples() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if "seep_controller_workers" not in request.url.params["query"]:
+            return httpx.Response(200, json=matrix())
+        labels = {"__name__": "seep_controller_workers", "flow": "sales"}
+        values = [[at, "3"] for at in (0.0, 15.001, 30.0, 60.002, 75.0)]
+        return httpx.Response(200, json=matrix({"metric": labels, "values": values}))
+
+    server = reader(answer)
+    assert server.interval_seconds == 1.0
+    assert server.read(4.0) == {}
+    server.close()
+    assert server.told == "Prometheus at http://metrics.example, which scrapes every 15 s"
 
 
 # --- the controller's own scraping -------------------------------------------------------------------------------

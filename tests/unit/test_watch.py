@@ -17,6 +17,8 @@ from seep.runtime.watch import Watch, following
 
 class Reader:
     closed = False
+    interval_seconds = 1.0
+    told = ""
 
     def read(self, window_seconds: float) -> dict[Any, Any]:
         return {}
@@ -76,3 +78,27 @@ def test_what_is_decided_is_about_the_partitions_that_were_measured(monkeypatch:
     )
     watch._look()
     assert used == [2, 2, "none is left"]
+
+
+def test_the_window_follows_who_scrapes_less_often() -> None:
+    """What is not enough is said with how often it is scraped and how long is waited for."""
+    graph = Graph({"work": Node("work", "operator", None, policy="rate")}, ())
+    host: Any = SimpleNamespace(machine=SimpleNamespace(graph=graph), ended=threading.Event())
+    host.view = SimpleNamespace(journal=Journal(version=1), shortage="")
+    asked: list[float] = []
+
+    class Rarely(Reader):
+        told = "a server that scrapes every 15 s"
+
+        def read(self, window_seconds: float) -> dict[Any, Any]:
+            asked.append(window_seconds)
+            self.interval_seconds = 15.0
+            return {}
+
+    watch = Watch(host, Rarely())
+    for _ in range(3):
+        watch._look()
+    assert asked == [4.0, 60.0, 60.0]
+    assert watch.governor.guards.settle_seconds == 61.0
+    why = "work has no live partition; in the last 60 s of a server that scrapes every 15 s"
+    assert watch.decisions()[-1].held == f"metrics: {why}"
