@@ -219,7 +219,7 @@ class Governor:
         if decision.after > decision.before:
             one, coming = seen.operators[name], _coming(seen)[name]
             rows = sum(one.rows)
-            reachable = one.rate * decision.after
+            reachable = one.rate * max(0.0, 1 - one.fixed) * decision.after
             self._growths[name] = Growth(decision.before, decision.after, rows, min(coming, reachable))
 
     def _remember(self, name: str, at: float, wish: int) -> None:
@@ -346,5 +346,6 @@ def _inputs(one: Seen, wanted: int, seen: Observed) -> dict[str, Any]:
         "rows_per_second": [round(rows, 1) for rows in one.rows],
         "busy": [round(busy, 3) for busy in one.busy],
         "rows_per_busy_second": round(one.rate, 1),
+        "fixed": round(one.fixed, 3),
         "state_bytes": int(one.state_bytes),
     }

@@ -17,8 +17,9 @@ from seep.protocol.journal import Journal
 
 ROWS_IN, ROWS_OUT, BUSY = "seep_rows_in_total", "seep_rows_out_total", "seep_busy_seconds_total"
 ARRIVED, LAG_ROWS, LAG_SECONDS = "seep_source_arrived_rows_total", "seep_source_lag_rows", "seep_source_lag_seconds"
+USEFUL = "seep_useful_seconds_total"
 STATE_BYTES, HOT_SHARE, LATENCY = "seep_state_bytes", "seep_hot_key_share", "seep_latency_seconds_bucket"
-NEEDED = (ROWS_IN, ROWS_OUT, BUSY, ARRIVED, LAG_ROWS, LAG_SECONDS, STATE_BYTES, HOT_SHARE, LATENCY)
+NEEDED = (ROWS_IN, ROWS_OUT, BUSY, USEFUL, ARRIVED, LAG_ROWS, LAG_SECONDS, STATE_BYTES, HOT_SHARE, LATENCY)
 """The families that decisions are made from."""
 
 JUMP, AGREE = 1.3, 0.15
@@ -67,6 +68,9 @@ class Seen:
     """Of a partition's rows, how many fall on one key, at most."""
     latency_seconds: float = 0.0
     """Of a sink: from arrival to here, the slowest hundredth."""
+    useful: tuple[float, ...] = ()
+    """Share of its time that each was at work for rows. The rest of the work is there whether many come or few: epochs
+    begin and end in every partition. Empty: nothing is known of that."""
 
     @property
     def partitions(self) -> int:
@@ -74,9 +78,14 @@ class Seen:
 
     @property
     def rate(self) -> float:
-        """Rows that one partition can take in a second of work; 0: nothing is known."""
-        busy = sum(self.busy)
-        return sum(self.rows) / busy if busy > 0 else 0.0
+        """Rows that one partition can take in a second of work for them; 0: nothing is known."""
+        work = sum(self.useful or self.busy)
+        return sum(self.rows) / work if work > 0 else 0.0
+
+    @property
+    def fixed(self) -> float:
+        """Share of its time that each partition is at work for whatever comes."""
+        return max(0.0, sum(self.busy) - sum(self.useful)) / len(self.busy) if self.useful else 0.0
 
     @property
     def busiest(self) -> float:
@@ -162,6 +171,7 @@ def _seen(name: str, kind: str, pieces: Sequence[Piece], targets: Mapping[str, s
         state_bytes=sum(_latest(pieces, STATE_BYTES)),
         hot_share=max(_latest(pieces, HOT_SHARE), default=0.0),
         latency_seconds=_slowest_hundredth(pieces),
+        useful=tuple(min(1.0, sum(_rates(piece, USEFUL))) for piece in pieces if (USEFUL, "") in piece),
     )
 
 
@@ -177,9 +187,9 @@ def _arrival(counters: Sequence[Sequence[tuple[float, float]]]) -> tuple[float, 
 
 
 def _by_work(pieces: Sequence[Piece], part: slice) -> float:
-    """Rows by the second of work, by a part of the samples."""
+    """Rows by the second of work for them, by a part of the samples."""
     rows = sum(_risen(points[part]) for piece in pieces for (name, _), points in piece.items() if name == ROWS_IN)
-    work = sum(_risen(piece[BUSY, ""][part]) for piece in pieces)
+    work = sum(_risen(piece.get((USEFUL, ""), piece[BUSY, ""])[part]) for piece in pieces)
     return rows / work if work > 0 else 0.0
 
 

@@ -29,6 +29,8 @@ CATCH_UP_SECONDS = 30.0
 POINTS = 32
 BAND = 0.1
 """Of a partition: a number stays while what is needed is no more than this above it, or below the next smaller one."""
+TOLD = 0.005
+"""Of its time: what each does beside the rows, if it is less, is not told."""
 LEAST_EFFICIENCY = 0.5
 """However badly more partitions have helped: one of them is taken to do at least this share of what one did."""
 
@@ -90,10 +92,11 @@ class Rate:
             if rate <= 0:
                 wishes[name] = Wish(one.partitions, "it has taken no rows yet")
                 continue
-            needed = coming[name] / self.utilisation + waiting[name] / self.catch_up_seconds
-            wishes[name] = Wish(
-                self._count(name, one.partitions, needed / rate), _reckoning(coming[name], waiting[name], rate, needed)
-            )
+            # What each partition does for whatever comes is not less when there are fewer: it is left out of both.
+            fixed = min(one.fixed, self.utilisation / 2)
+            rows = coming[name] / (self.utilisation - fixed) + waiting[name] / self.catch_up_seconds
+            why = _reckoning(coming[name], waiting[name], rate, fixed, rows / rate)
+            wishes[name] = Wish(self._count(name, one.partitions, rows / rate), why)
         return wishes
 
     def _count(self, name: str, now: int, needed: float) -> int:
@@ -163,9 +166,10 @@ def walk(seen: Observed, at_sources: Mapping[str, float]) -> dict[str, float]:
     return found
 
 
-def _reckoning(coming: float, waiting: float, rate: float, needed: float) -> str:
+def _reckoning(coming: float, waiting: float, rate: float, fixed: float, needed: float) -> str:
     behind = f" and {waiting:,.0f} wait" if waiting >= 1 else ""
-    return f"{coming:,.0f} rows/s come{behind}, one partition takes {rate:,.0f}: {needed / rate:.2f} are needed"
+    beside = f" in a second and needs {fixed:.0%} of its time beside that" if fixed >= TOLD else ""
+    return f"{coming:,.0f} rows/s come{behind}, one partition takes {rate:,.0f}{beside}: {needed:.2f} are needed"
 
 
 def policy_of(named: str | Policy) -> Policy:

@@ -12,7 +12,7 @@ import pytest
 
 from seep.control.decisions import CHANGES_KEPT, LOOKS_KEPT, Decision
 from seep.control.governor import Governor, Guards
-from seep.control.observed import ARRIVED, BUSY, LATENCY, ROWS_IN, ROWS_OUT, Observed, Seen, Series, observe
+from seep.control.observed import ARRIVED, BUSY, LATENCY, ROWS_IN, ROWS_OUT, USEFUL, Observed, Seen, Series, observe
 from seep.control.policies import Efficiency, Latency, Rate, Threshold, Wish, policy_of, walk
 from seep.errors import Misuse
 from seep.model.ids import EVERYTHING, FOREVER, Generation, PartitionId
@@ -64,6 +64,18 @@ def count_of(wishes: Mapping[str, Wish | int]) -> int:
 def test_the_rate_policy_is_right_in_one_step(start: int) -> None:
     """Wherever it starts: 3,300 rows/s at 1,000 a partition, at work for three quarters of the time, are five."""
     assert count_of(Rate().decide(flowing(3_300, 1_000, start), ["work"])) == 5
+
+
+@pytest.mark.parametrize("start", range(2, 13))
+def test_what_each_does_for_whatever_comes_is_not_counted_as_work_for_rows(start: int) -> None:
+    """A tenth of each partition's time goes to epochs: from many as from few, 3,600 rows/s are 5.54."""
+    seen = flowing(3_600, 1_000, start, taken=min(3_600, 900 * start))
+    work = seen.operators["work"]
+    work = replace(work, useful=work.busy, busy=tuple(busy + 0.1 for busy in work.busy))
+    wish = Rate().decide(replace(seen, operators={**seen.operators, "work": work}), ["work"])["work"]
+    assert (round(work.fixed, 3), wish.count) == (0.1, 6)
+    told = "one partition takes 1,000 in a second and needs 10% of its time beside that: 5.54 are needed"
+    assert wish.why == f"3,600 rows/s come, {told}"
 
 
 @pytest.mark.parametrize("now", [4, 5])
@@ -379,6 +391,15 @@ def test_rates_come_from_the_samples() -> None:
     work = seen.operators["work"]
     assert (work.rows, work.busy, work.rate) == ((100.0,), (0.5,), 200.0)
     assert seen.operators["in"].sent == {"work": 100.0}
+
+
+def test_work_for_rows_is_told_apart() -> None:
+    samples = samples_of()
+    assert observe(graph(), journal(), samples, 2.5, 3.0).operators["work"].fixed == 0.0, "nobody says"
+    samples[series(USEFUL, "work")] = [(t, 0.4 * t) for t in (0.0, 1.0, 2.0)]
+    work = observe(graph(), journal(), samples, 2.5, 3.0).operators["work"]
+    assert (work.useful, work.rate) == ((0.4,), 250.0)
+    assert work.fixed == pytest.approx(0.1)
 
 
 def test_a_counter_that_fell_was_started_anew() -> None:
