@@ -23,7 +23,7 @@ from benchmarks.load import Load
 from benchmarks.outcome import Options, Outcome, Tell
 from benchmarks.sleepers import Stepped, flow_of, verdict
 from seep.connectors.generator import BLOCK_ROWS, SPLITS
-from seep.control.governor import Decision
+from seep.control.decisions import Decision
 from seep.running import Job
 
 RATE = 1_000.0

@@ -19,10 +19,12 @@ import seep
 from benchmarks.drive import given_rows, scratch
 from benchmarks.outcome import Options, Outcome, Tell
 from benchmarks.words import COUNT, SPLIT, WORDS, flow_of, verdict
-from seep.control.governor import Decision, Guards
+from seep.control.decisions import Decision
+from seep.control.governor import Guards
 from seep.control.policies import UTILISATION
 from seep.running import Job
-from seep.runtime.watch import EVERY_SECONDS, WINDOW_SECONDS
+from seep.runtime.readers import EVERY_SECONDS
+from seep.runtime.watch import WINDOW_SECONDS
 from seep.sim.loads import Plan, simulate
 from seep.sim.traces import trace_of
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 from types import TracebackType
@@ -58,6 +59,11 @@ class Prometheus:
         with (self._home / "prometheus.log").open("wb") as log:
             command = ["prometheus", *(f"--{name}={value}" for name, value in options.items())]
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def forget_targets(self) -> None:
+        """It runs on and answers, with what it has; nothing is scraped any more."""
+        (self._home / "prometheus.yml").write_text("global: {}\n")
+        self.signal(signal.SIGHUP)
 
     def signal(self, number: int) -> None:
         if self._process is not None:

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from operator import index
 from typing import Any
 
+from seep.control.decisions import Decision, Ledger
+from seep.control.lately import Lately
 from seep.control.observed import Observed, Seen
 from seep.control.policies import UTILISATION, Policy, Wish, policy_of, walk
 from seep.model.ids import BUCKETS
 from seep.partition.contract import Graph
 from seep.protocol.journal import Journal
 
-KEPT = 1000
-"""Decisions remembered."""
 LITTLE_SECONDS = 0.5
 """Rows that wait for less have not piled up."""
 DIRECTIONS = ("out", "in", "none")
@@ -55,7 +56,7 @@ class Guards:
     backlog_seconds: float = 5.0
     """While rows wait for longer than this at a source, nothing shrinks."""
     settle_seconds: float = 5.0
-    """After a change, until the window of the metrics holds nothing from before it."""
+    """After the partitions have changed, until the window of the metrics holds nothing from before it."""
     unlike: float = 0.5
     """Rows taken may be more by this share than rows sent; beyond that the numbers are not to be trusted."""
     gain_least: float = 0.1
@@ -66,32 +67,10 @@ class Guards:
     """State that one partition may hold, at most."""
 
 
-@dataclass(frozen=True)
-class Decision:
-    at: float
-    operator: str
-    """Empty: nothing could be said about any."""
-    before: int
-    after: int
-    why: str
-    held: str = ""
-    """Why it was not done; in one word, before the colon, for counting."""
-    inputs: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def changes(self) -> bool:
-        return not self.held and self.after != self.before
-
-    @property
-    def direction(self) -> str:
-        return "none" if not self.changes else "out" if self.after > self.before else "in"
-
-
 @dataclass
 class Growth:
     """One that was made, until it can be judged."""
 
-    at: float
     before: int
     after: int
     rows: float
@@ -104,17 +83,27 @@ class Growth:
         return expected > gain_least * self.rows and rows - self.rows < gain_least * expected
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What a policy said of one operator."""
+
+    count: int
+    """0: no number."""
+    said: str
+    why: str
+
+
 class Governor:
     def __init__(self, graph: Graph, policies: Mapping[str, str | Policy], guards: Guards | None = None) -> None:
         self.graph = graph
         self.guards = guards or Guards()
-        self.decisions: deque[Decision] = deque(maxlen=KEPT)
+        self._ledger = Ledger(policies)
         self.counts: dict[str, int] = {}
         """Decisions by direction, and those held back by reason."""
         self._groups = _grouped(policies)
         self._wishes: dict[str, deque[tuple[float, int]]] = {name: deque() for name in policies}
         self._asked: dict[int, float] = {}
-        self._changed: dict[str, float] = {}
+        self._lately = Lately()
         self._turns: dict[str, tuple[float, str]] = {}
         """When each was changed last, and in which direction."""
         self._growths: dict[str, Growth] = {}
@@ -125,48 +114,56 @@ class Governor:
     def operators(self) -> list[str]:
         return [name for _, names in self._groups for name in names]
 
+    @property
+    def decisions(self) -> list[Decision]:
+        """Oldest first."""
+        return self._ledger.all()
+
     def look(self, seen: Observed, journal: Journal, shortage: str = "") -> list[Decision]:
         """One look at the metrics: what is to be changed, and what is not and why. `shortage`: why nothing more can
         be started on a slot of its own."""
         self._shortage = shortage
+        self.notice(seen, journal)
         unknown = seen.unknown or self._unlike(seen)
         if unknown:
             return self._keep([Decision(seen.at, "", 0, 0, "no decision", f"metrics: {unknown}")])
+        seen = replace(seen, unsettled=frozenset(n for n in seen.operators if self._held_both(n, seen.at, journal)))
         made: list[Decision] = []
         for number, (policy, names) in enumerate(self._groups):
-            if not self._due(number, policy, seen.at):
-                continue
             try:
-                wishes = dict(policy.decide(seen, names))
+                wishes = self._wished(number, policy, names, seen)
             except (Exception, SystemExit) as error:
                 # A user's code. The flow runs on as it is; who asks is told, and it is counted.
                 raised = f"policy: {type(policy).__name__} raised {type(error).__name__}: {_line(error)}"
-                made.append(Decision(seen.at, ", ".join(names), 0, 0, "no decision", raised))
+                sizes = {name: len(journal.live(name)) for name in names}
+                made += [Decision(seen.at, name, now, now, "no decision", raised) for name, now in sizes.items()]
                 continue
-            made += [self._decide(name, wishes[name], seen, journal) for name in names if name in wishes]
+            made += [self._decide(name, wish, seen, journal) for name, wish in wishes.items()]
         return self._keep(made)
+
+    def notice(self, seen: Observed, journal: Journal) -> None:
+        """Who runs, now: what has changed since the last look has to settle."""
+        self._lately.notice(seen, journal, list(self.graph.nodes))
 
     def fail(self, at: float, error: Exception) -> None:
         """There was no look at all; who asks is told."""
         held = f"defect: {type(error).__name__}: {_line(error)}"
         self._keep([Decision(at, "", 0, 0, "no decision", held)])
 
-    def _due(self, number: int, policy: Policy, at: float) -> bool:
-        """A policy may want to be asked less often than there are looks."""
+    def _wished(self, number: int, policy: Policy, names: list[str], seen: Observed) -> dict[str, Wanted]:
+        """By operator. A policy may want to be asked less often than there are looks, and need not name all."""
         every = float(getattr(policy, "every_seconds", 0.0))
-        if at - self._asked.get(number, -math.inf) < every:
-            return False
-        self._asked[number] = at
-        return True
+        if seen.at - self._asked.get(number, -math.inf) < every:
+            return {}
+        self._asked[number] = seen.at
+        wishes = dict(policy.decide(seen, names))
+        return {name: _wanted(wishes[name]) for name in names if name in wishes}
 
     def _keep(self, made: list[Decision]) -> list[Decision]:
         for decision in made:
             reason = decision.held.partition(":")[0] or decision.direction
             self.counts[reason] = self.counts.get(reason, 0) + 1
-            same = self.decisions and not decision.changes and _alike(self.decisions[-1], decision)
-            if same:
-                self.decisions.pop()
-            self.decisions.append(decision)
+            self._ledger.add(decision)
         return made
 
     def _unlike(self, seen: Observed) -> str:
@@ -182,30 +179,31 @@ class Governor:
         return ""
 
     def _settling(self, name: str, at: float) -> bool:
-        return at - self._changed.get(name, -math.inf) < self.guards.settle_seconds
+        return at - self._lately.changed(name) < self.guards.settle_seconds
 
     # --- one operator --------------------------------------------------------------------------------------------
 
-    def _decide(self, name: str, wish: Wish | int, seen: Observed, journal: Journal) -> Decision:
+    def _decide(self, name: str, wanted: Wanted, seen: Observed, journal: Journal) -> Decision:
         one, node = seen.operators[name], self.graph.nodes[name]
         now = len(journal.live(name))
-        wanted: Any = wish.count if isinstance(wish, Wish) else wish
-        why = _line(wish.why) if isinstance(wish, Wish) else "wished for"
-        told = _inputs(one, wanted, seen)
-        if isinstance(wanted, bool) or not isinstance(wanted, int) or not 1 <= wanted <= BUCKETS:
-            held = f"policy: it asks for {wanted!r} partitions, which is no number from 1 to {BUCKETS}"
+        why = wanted.why
+        told = _inputs(one, wanted.count, seen)
+        if not 1 <= wanted.count <= BUCKETS:
+            held = f"policy: it asks for {wanted.said} partitions, which is no number from 1 to {BUCKETS}"
             return Decision(seen.at, name, now, now, why, held, told)
-        after = min(max(wanted, node.minimum), node.maximum)
-        if after != wanted:
+        after = min(max(wanted.count, node.minimum), node.maximum)
+        if after != wanted.count:
             why += f"; it may have {node.minimum} to {node.maximum}"
-        self._remember(name, seen.at, after)
-        self._judge(name, one, seen.at)
+        if name not in seen.unsettled and not one.warming:
+            self._remember(name, seen.at, after)
+        self._judge(name, one, seen)
         held = ""
         if after > now:
             held = self._held_growing(name, one, seen, journal)
         elif after < now:
             # The largest wish may be one for more that was held back: who wants fewer now does not get more by it.
-            after = min(now, max(self._largest(name), now - int(now * self.guards.shrink_most)))
+            largest = max((wish for _, wish in self._wishes[name]), default=after)
+            after = min(now, max(largest, now - int(now * self.guards.shrink_most)))
             held = self._held_shrinking(name, one, seen, journal, after) if after < now else ""
         decision = Decision(seen.at, name, now, after, why, held, told)
         if decision.changes:
@@ -214,30 +212,29 @@ class Governor:
 
     def _note_change(self, decision: Decision, seen: Observed) -> None:
         name = decision.operator
-        self._changed[name] = seen.at
+        self._lately.change(name, seen.at)
         self._turns[name] = (seen.at, decision.direction)
         self._wishes[name].clear()
         self._growths.pop(name, None)
         if decision.after > decision.before:
             one, coming = seen.operators[name], _coming(seen)[name]
             rows = sum(one.rows)
-            reachable = one.rate * decision.after
-            self._growths[name] = Growth(seen.at, decision.before, decision.after, rows, min(coming, reachable))
+            reachable = one.rate * max(0.0, 1 - one.fixed) * decision.after
+            self._growths[name] = Growth(decision.before, decision.after, rows, min(coming, reachable))
 
     def _remember(self, name: str, at: float, wish: int) -> None:
+        """For when fewer are wished for. Not what was made of numbers that say little: cold partitions look as if more
+        of them were needed, and that would count for a minute."""
         wishes = self._wishes[name]
         wishes.append((at, wish))
         while len(wishes) > 1 and wishes[1][0] <= at - self.guards.shrink_seconds:
             wishes.popleft()
 
-    def _largest(self, name: str) -> int:
-        return max(wish for _, wish in self._wishes[name])
-
     def _held_both(self, name: str, at: float, journal: Journal) -> str:
-        if any(replace.operator in (name, "") for replace in journal.replaces):
+        if any(moved.operator in (name, "") for moved in journal.replaces):
             return "moving: a change is under way"
         if self._settling(name, at):
-            return f"settling: changed {at - self._changed[name]:.0f} s ago"
+            return f"settling: changed {at - self._lately.changed(name):.0f} s ago"
         return ""
 
     def _turned(self, name: str, at: float, direction: str) -> bool:
@@ -250,7 +247,7 @@ class Governor:
         if not held and lag < self.guards.backlog_seconds and any(s.rising for s in seen.operators.values()):
             held = "rising: more rows come from second to second"
         if not held and one.warming:
-            held = f"warming: {one.rate:,.0f} rows a second of its work are not what it takes by now"
+            held = _warming(one)
         if not held and lag < LITTLE_SECONDS and self._turned(name, at, "out"):
             held = f"waiting: it has shrunk in the last {self.guards.turn_seconds:.0f} s, and nothing piles up"
         alone = one.hot_share * one.busiest
@@ -269,6 +266,8 @@ class Governor:
     def _held_shrinking(self, name: str, one: Seen, seen: Observed, journal: Journal, after: int) -> str:
         held = self._held_both(name, seen.at, journal)
         wishes, lag = self._wishes[name], max((s.lag_seconds for s in seen.operators.values()), default=0.0)
+        if not held and one.warming:
+            held = _warming(one)
         if not held and seen.at - wishes[0][0] < self.guards.shrink_seconds:
             held = f"waiting: too many for {seen.at - wishes[0][0]:.0f} s only, {self.guards.shrink_seconds:.0f} count"
         if not held and self._turned(name, seen.at, "in"):
@@ -279,10 +278,11 @@ class Governor:
             held = f"memory: {one.state_bytes / after / 1e6:,.0f} MB of state in each would be too much"
         return held
 
-    def _judge(self, name: str, one: Seen, at: float) -> None:
+    def _judge(self, name: str, one: Seen, seen: Observed) -> None:
         """Did the latest growth help? To be asked once, when a whole window lies behind it."""
-        growth = self._growths.get(name)
-        if growth is None or at - growth.at < 2 * self.guards.settle_seconds:
+        growth, at = self._growths.get(name), seen.at
+        since = at - self._lately.changed(name)
+        if growth is None or name in seen.unsettled or since < 2 * self.guards.settle_seconds:
             return
         del self._growths[name]
         expected, gained = growth.wanted - growth.rows, sum(one.rows) - growth.rows
@@ -308,22 +308,30 @@ def _grouped(policies: Mapping[str, str | Policy]) -> list[tuple[Policy, list[st
     return [(policy_of(policy), names) for policy, names in groups]
 
 
+def _wanted(said: Wish | Any) -> Wanted:
+    count, why = (said.count, _line(said.why)) if isinstance(said, Wish) else (said, "wished for")
+    try:
+        # Also the numbers of numpy, in which policies reckon; a truth value is one by mistake.
+        number = 0 if isinstance(count, bool) else index(count)
+    except TypeError:
+        number = 0
+    return Wanted(number, _line(repr(count)), why)
+
+
 def _line(text: object) -> str:
     """A user's words, in one line."""
     return " ".join(str(text).split())
 
 
-def _alike(one: Decision, other: Decision) -> bool:
-    """Two looks with the same result: the later one stands for both."""
-    same: Callable[[Decision], Any] = lambda d: (d.operator, d.before, d.after, d.held.partition(":")[0])  # noqa: E731
-    return not one.changes and same(one) == same(other)
+def _warming(one: Seen) -> str:
+    return f"warming: {one.rate:,.0f} rows a second of its work are not what it takes by now"
 
 
 def _coming(seen: Observed) -> dict[str, float]:
     return walk(seen, {name: one.arrival for name, one in seen.operators.items() if one.kind == "source"})
 
 
-def _inputs(one: Seen, wanted: Any, seen: Observed) -> dict[str, Any]:
+def _inputs(one: Seen, wanted: int, seen: Observed) -> dict[str, Any]:
     """What a policy could see of an operator, and of the sources that feed the flow."""
     sources = [each for each in seen.operators.values() if each.kind == "source"]
     taken = sum(one.rows)
@@ -338,22 +346,6 @@ def _inputs(one: Seen, wanted: Any, seen: Observed) -> dict[str, Any]:
         "rows_per_second": [round(rows, 1) for rows in one.rows],
         "busy": [round(busy, 3) for busy in one.busy],
         "rows_per_busy_second": round(one.rate, 1),
+        "fixed": round(one.fixed, 3),
         "state_bytes": int(one.state_bytes),
     }
-
-
-def shown(decisions: Sequence[Decision]) -> list[dict[str, Any]]:
-    """For `seep explain` and the REST route."""
-    return [
-        {
-            "at": round(d.at, 3),
-            "operator": d.operator,
-            "before": d.before,
-            "after": d.after,
-            "done": d.changes,
-            "why": d.why,
-            "held": d.held,
-            "inputs": dict(d.inputs),
-        }
-        for d in decisions
-    ]

@@ -17,14 +17,15 @@ from seep.protocol.journal import Journal
 
 ROWS_IN, ROWS_OUT, BUSY = "seep_rows_in_total", "seep_rows_out_total", "seep_busy_seconds_total"
 ARRIVED, LAG_ROWS, LAG_SECONDS = "seep_source_arrived_rows_total", "seep_source_lag_rows", "seep_source_lag_seconds"
+USEFUL = "seep_useful_seconds_total"
 STATE_BYTES, HOT_SHARE, LATENCY = "seep_state_bytes", "seep_hot_key_share", "seep_latency_seconds_bucket"
-NEEDED = (ROWS_IN, ROWS_OUT, BUSY, ARRIVED, LAG_ROWS, LAG_SECONDS, STATE_BYTES, HOT_SHARE, LATENCY)
+NEEDED = (ROWS_IN, ROWS_OUT, BUSY, USEFUL, ARRIVED, LAG_ROWS, LAG_SECONDS, STATE_BYTES, HOT_SHARE, LATENCY)
 """The families that decisions are made from."""
 
 JUMP, AGREE = 1.3, 0.15
 """So many times the mean of the window is a jump; two rates that differ by less agree."""
-WARMING = 3.0
-"""So many times what a partition takes over the window, and it was still warming up when the window began."""
+WARMING = 1.5
+"""So many times what it took before, in the last moment, and a partition is still getting faster."""
 LEAST_SAMPLES = 3
 """Of each series in a window; fewer say nothing about a rate."""
 
@@ -59,7 +60,7 @@ class Seen:
     rising: bool = False
     """There is a jump, and nobody knows yet where it ends."""
     warming: bool = False
-    """Of late each takes far more rows in a second of work than over the whole window."""
+    """In the last moment it took far more rows in a second of work than before."""
     lag_rows: float = 0.0
     lag_seconds: float = 0.0
     state_bytes: float = 0.0
@@ -67,6 +68,9 @@ class Seen:
     """Of a partition's rows, how many fall on one key, at most."""
     latency_seconds: float = 0.0
     """Of a sink: from arrival to here, the slowest hundredth."""
+    useful: tuple[float, ...] = ()
+    """Share of its time that each was at work for rows. The rest of the work is there whether many come or few: epochs
+    begin and end in every partition. Empty: nothing is known of that."""
 
     @property
     def partitions(self) -> int:
@@ -74,9 +78,14 @@ class Seen:
 
     @property
     def rate(self) -> float:
-        """Rows that one partition can take in a second of work; 0: nothing is known."""
-        busy = sum(self.busy)
-        return sum(self.rows) / busy if busy > 0 else 0.0
+        """Rows that one partition can take in a second of work for them; 0: nothing is known."""
+        work = sum(self.useful or self.busy)
+        return sum(self.rows) / work if work > 0 else 0.0
+
+    @property
+    def fixed(self) -> float:
+        """Share of its time that each partition is at work for whatever comes."""
+        return max(0.0, sum(self.busy) - sum(self.useful)) / len(self.busy) if self.useful else 0.0
 
     @property
     def busiest(self) -> float:
@@ -91,6 +100,8 @@ class Observed:
     """In topological order."""
     unknown: str = ""
     """Why nothing can be said; then there are no operators."""
+    unsettled: frozenset[str] = frozenset()
+    """Operators that are being changed, or were just now: what is seen of them is not what they will be like."""
 
 
 def observe(graph: Graph, journal: Journal, samples: Samples, at: float, fresh_seconds: float) -> Observed:
@@ -154,12 +165,13 @@ def _seen(name: str, kind: str, pieces: Sequence[Piece], targets: Mapping[str, s
         sent,
         arrival=arrival,
         rising=rising,
-        warming=_by_work(pieces, 2) > WARMING * _by_work(pieces, 0) > 0,
+        warming=_by_work(pieces, slice(-2, None)) > WARMING * _by_work(pieces, slice(-1)) > 0,
         lag_rows=sum(_latest(pieces, LAG_ROWS)),
         lag_seconds=max(_latest(pieces, LAG_SECONDS), default=0.0),
         state_bytes=sum(_latest(pieces, STATE_BYTES)),
         hot_share=max(_latest(pieces, HOT_SHARE), default=0.0),
         latency_seconds=_slowest_hundredth(pieces),
+        useful=tuple(min(1.0, sum(_rates(piece, USEFUL))) for piece in pieces if (USEFUL, "") in piece),
     )
 
 
@@ -174,10 +186,10 @@ def _arrival(counters: Sequence[Sequence[tuple[float, float]]]) -> tuple[float, 
     return (last, False) if abs(last - before) <= AGREE * last else (mean, True)
 
 
-def _by_work(pieces: Sequence[Piece], skipped: int) -> float:
-    """Rows by the second of work, without the first samples of the window."""
-    rows = sum(_risen(points[skipped:]) for piece in pieces for (name, _), points in piece.items() if name == ROWS_IN)
-    work = sum(_risen(piece[BUSY, ""][skipped:]) for piece in pieces)
+def _by_work(pieces: Sequence[Piece], part: slice) -> float:
+    """Rows by the second of work for them, by a part of the samples."""
+    rows = sum(_risen(points[part]) for piece in pieces for (name, _), points in piece.items() if name == ROWS_IN)
+    work = sum(_risen(piece.get((USEFUL, ""), piece[BUSY, ""])[part]) for piece in pieces)
     return rows / work if work > 0 else 0.0
 
 

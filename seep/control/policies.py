@@ -13,7 +13,7 @@ user's own class works the same: it has a method ``decide(seen, operators)`` and
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -29,6 +29,8 @@ CATCH_UP_SECONDS = 30.0
 POINTS = 32
 BAND = 0.1
 """Of a partition: a number stays while what is needed is no more than this above it, or below the next smaller one."""
+TOLD = 0.005
+"""Of its time: what each does beside the rows, if it is less, is not told."""
 LEAST_EFFICIENCY = 0.5
 """However badly more partitions have helped: one of them is taken to do at least this share of what one did."""
 
@@ -71,7 +73,7 @@ class Threshold:
 class Rate:
     def __init__(self, utilisation: float = UTILISATION, catch_up_seconds: float = CATCH_UP_SECONDS) -> None:
         self.utilisation, self.catch_up_seconds = utilisation, catch_up_seconds
-        self._efficiency: dict[str, Efficiency] = {}
+        self._efficiency: defaultdict[str, Efficiency] = defaultdict(Efficiency)
         self._rates: dict[str, float] = {}
         """The latest rate of one partition: an operator that takes no rows shows none."""
 
@@ -83,15 +85,18 @@ class Rate:
             one = seen.operators[name]
             if one.rate > 0:
                 self._rates[name] = one.rate
-                self._efficiency.setdefault(name, Efficiency()).add(one.partitions, one.rate)
+                # Cold partitions are slow: that would look as if more of them held each other up.
+                if name not in seen.unsettled and not one.warming:
+                    self._efficiency[name].add(one.partitions, one.rate)
             rate = self._rates.get(name, 0.0)
             if rate <= 0:
                 wishes[name] = Wish(one.partitions, "it has taken no rows yet")
                 continue
-            needed = coming[name] / self.utilisation + waiting[name] / self.catch_up_seconds
-            wishes[name] = Wish(
-                self._count(name, one.partitions, needed / rate), _reckoning(coming[name], waiting[name], rate, needed)
-            )
+            # What each partition does for whatever comes is not less when there are fewer: it is left out of both.
+            fixed = min(one.fixed, self.utilisation / 2)
+            rows = coming[name] / (self.utilisation - fixed) + waiting[name] / self.catch_up_seconds
+            why = _reckoning(coming[name], waiting[name], rate, fixed, rows / rate)
+            wishes[name] = Wish(self._count(name, one.partitions, rows / rate), why)
         return wishes
 
     def _count(self, name: str, now: int, needed: float) -> int:
@@ -161,9 +166,10 @@ def walk(seen: Observed, at_sources: Mapping[str, float]) -> dict[str, float]:
     return found
 
 
-def _reckoning(coming: float, waiting: float, rate: float, needed: float) -> str:
+def _reckoning(coming: float, waiting: float, rate: float, fixed: float, needed: float) -> str:
     behind = f" and {waiting:,.0f} wait" if waiting >= 1 else ""
-    return f"{coming:,.0f} rows/s come{behind}, one partition takes {rate:,.0f}: {needed / rate:.2f} are needed"
+    beside = f" in a second and needs {fixed:.0%} of its time beside that" if fixed >= TOLD else ""
+    return f"{coming:,.0f} rows/s come{behind}, one partition takes {rate:,.0f}{beside}: {needed:.2f} are needed"
 
 
 def policy_of(named: str | Policy) -> Policy:

@@ -26,17 +26,7 @@ from seep.partition.saver import Saver
 from seep.partition.wary import Wary
 from seep.protocol.effects import FenceStore, StoreReply
 from seep.protocol.journal import SHADOW, Entry
-from seep.protocol.messages import (
-    Accepted,
-    Credit,
-    DataMessage,
-    Frame,
-    Refused,
-    Status,
-    Subscribe,
-    Trim,
-    Unsubscribe,
-)
+from seep.protocol.messages import Accepted, Credit, DataMessage, Frame, Refused, Status, Subscribe, Trim, Unsubscribe
 from seep.state.checkpoint import Checkpoint
 
 BREATH_MS = 20.0
@@ -60,6 +50,8 @@ class OperatorPartition:
         self.wary = Wary(desk, entry)
         self.paused_ms = 0.0
         """For checkpoints: what it takes to copy what goes into them."""
+        self.taking_ms = 0.0
+        """Epochs in which rows came or went: what a partition with fewer of them does less of."""
         self.inputs = Inputs(desk, entry, graph.inputs(self.node.name))
         self.broadcast = frozenset(edge.port for edge in self.inputs.edges if edge.broadcast)
         self.outputs = Outputs(desk, entry, graph.outputs(self.node.name), NOTHING)
@@ -202,8 +194,12 @@ class OperatorPartition:
                 continue
             if upcoming == FOREVER or upcoming > bound or upcoming > last or self.outputs.blocked or self.outputs.full:
                 break
+            from_ms, rows = self.desk.clock(), sum(self.counts.values())
             self._take(upcoming)
-            if self.desk.clock() - began_ms > BREATH_MS:
+            now_ms = self.desk.clock()
+            if sum(self.counts.values()) > rows:
+                self.taking_ms += now_ms - from_ms
+            if now_ms - began_ms > BREATH_MS:
                 self.winded = self.desk.more = True
         if self.epoch > self.credited:
             self.credited = self.epoch

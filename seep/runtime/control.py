@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from seep.control.balance import plan_rebalance, plan_scale
-from seep.control.governor import shown
+from seep.control.decisions import shown
 from seep.control.progress import progress
 from seep.control.requests import Rebalance, ScaleTo, StopFlow, Upgrade
 from seep.control.scaling import check_count, loads_of

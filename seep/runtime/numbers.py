@@ -53,6 +53,7 @@ FAMILIES = (
     Family("seep_credit_bytes", PARTITION, "Bytes that the receiver with the least credit left may still be sent."),
     Family("seep_blocked_seconds_total", BLOCKED, "Time without work, by reason: input, output, checkpoint."),
     Family("seep_busy_seconds_total", PARTITION, "Time the partition was at work, without encoding what it sends."),
+    Family("seep_useful_seconds_total", PARTITION, "Of an operator's: for rows and state, not for epochs as such."),
     Family("seep_state_bytes", PARTITION, "Processing state held."),
     Family("seep_state_keys", PARTITION, "Keys that have state."),
     Family("seep_buffer_bytes", PARTITION, "Output kept for replay."),
@@ -191,4 +192,5 @@ def _of(partition: Partition, saved: Saved, recovered: int) -> dict[str, float]:
         found["seep_credit_epochs"], found["seep_credit_bytes"] = partition.outputs.credit
     if isinstance(partition, OperatorPartition):
         found["seep_hot_key_share"] = partition.load.hot_share
+        found["seep_useful_seconds_total"] = (partition.taking_ms + partition.paused_ms) / 1000
     return found

@@ -10,17 +10,19 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from dataclasses import replace
 
-from seep.control.governor import Decision, Governor, Guards
-from seep.control.observed import Observed, observe
+from seep.control.decisions import Decision
+from seep.control.governor import Governor, Guards
+from seep.control.observed import Observed, Samples, observe
 from seep.control.requests import ScaleTo
 from seep.runtime.controller import ControllerHost
-from seep.runtime.readers import Reader, Unreadable
+from seep.runtime.readers import EVERY_SECONDS, Reader, Unreadable
 
-EVERY_SECONDS = 1.0
-WINDOW_SECONDS = 4.0
-FRESH_SECONDS = 3.0
+WINDOW_SECONDS, WINDOW_SAMPLES = 4.0, 4
+"""Decisions are made from the last seconds, or from as many as it takes for so many samples."""
+FRESH_SECONDS, FRESH_SAMPLES = 3.0, 3
+"""A sample that is older, or than so many should have come after, is of something that is gone."""
 PATIENCE_SECONDS = 5.0
 """With a look that is under way when the flow has ended."""
 MEMORY_SHARE = 0.25
@@ -38,6 +40,7 @@ class Watch:
             guards
             or Guards(settle_seconds=WINDOW_SECONDS + EVERY_SECONDS, partition_bytes=MEMORY_SHARE * memory_bytes()),
         )
+        self._window_seconds = WINDOW_SECONDS
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="seep-watch", daemon=True)
 
@@ -57,10 +60,12 @@ class Watch:
 
     def decisions(self) -> list[Decision]:
         """Oldest first."""
-        return list(self.governor.decisions)
+        return self.governor.decisions
 
     def _run(self) -> None:
-        while not self._stopped.wait(EVERY_SECONDS) and not self.host.ended.is_set():
+        due = time.monotonic() + EVERY_SECONDS
+        while not self._stopped.wait(max(0.0, due - time.monotonic())) and not self.host.ended.is_set():
+            due = following(due, EVERY_SECONDS, time.monotonic())
             try:
                 self._look()
             except Exception as error:
@@ -68,17 +73,46 @@ class Watch:
                 self.governor.fail(time.time(), error)
 
     def _look(self) -> None:
-        view = self.host.view
-        for decision in self.governor.look(self._observed(time.time), view.journal, view.shortage):
+        self._follow()
+        samples, problem = self._read()
+        # Only now, and once: reading may take a while, and what is decided must be about the partitions measured.
+        view, at = self.host.view, time.time()
+        if problem:
+            seen = Observed(at, {}, problem)
+        else:
+            fresh_seconds = max(FRESH_SECONDS, FRESH_SAMPLES * self.reader.interval_seconds)
+            seen = observe(self.host.machine.graph, view.journal, samples, at, fresh_seconds)
+        if seen.unknown and not problem and self.reader.told:
+            whose = f"in the last {self._window_seconds:g} s of {self.reader.told}"
+            seen = replace(seen, unknown=f"{seen.unknown}; {whose}")
+        for decision in self.governor.look(seen, view.journal, view.shortage):
             if decision.changes:
                 self.host.request(ScaleTo(decision.operator, decision.after))
 
-    def _observed(self, clock: Callable[[], float]) -> Observed:
+    def _follow(self) -> None:
+        """Who scrapes less often needs a longer window, and decides later: after a change it must have passed."""
+        window_seconds = max(WINDOW_SECONDS, WINDOW_SAMPLES * self.reader.interval_seconds)
+        longer_seconds = window_seconds - self._window_seconds
+        if longer_seconds:
+            guards, self._window_seconds = self.governor.guards, window_seconds
+            self.governor.guards = replace(guards, settle_seconds=guards.settle_seconds + longer_seconds)
+
+    def _read(self) -> tuple[Samples, str]:
+        """The samples, or why there are none."""
         try:
-            samples = self.reader.read(WINDOW_SECONDS)
+            return self.reader.read(self._window_seconds), ""
         except Unreadable as problem:
-            return Observed(clock(), {}, str(problem))
-        return observe(self.host.machine.graph, self.host.view.journal, samples, clock(), FRESH_SECONDS)
+            return {}, str(problem)
+
+
+def following(due: float, every: float, now: float) -> float:
+    """When the next look is due. Looks are at fixed times, however long each takes: the window holds as many samples
+    as it should. Those that a long one has missed are not made up for.
+
+    >>> following(10.0, 1.0, 10.4), following(10.0, 1.0, 12.4)
+    (11.0, 13.0)
+    """
+    return due + every * (1 + max(0.0, now - due) // every)
 
 
 def memory_bytes() -> int:

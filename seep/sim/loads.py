@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
 
-from seep.control.governor import Decision, Governor, Guards
+from seep.control.decisions import Decision
+from seep.control.governor import Governor, Guards
 from seep.control.observed import (
     ARRIVED,
     BUSY,
@@ -26,6 +27,7 @@ from seep.control.observed import (
     ROWS_IN,
     ROWS_OUT,
     STATE_BYTES,
+    USEFUL,
     Observed,
     Samples,
     Series,
@@ -53,13 +55,15 @@ SOURCE, SINK = "source", "sink"
 class Stage:
     name: str
     rows_per_second: float
-    """That one partition can take."""
+    """That one partition can take in a second of work for them."""
     sends: float = 1.0
     """Rows for each row taken."""
     row_bytes: float = 0.0
     """That its state grows by for each row taken, ..."""
     state_bytes: float = 0.0
     """... up to this: then it knows all keys."""
+    fixed: float = 0.0
+    """Share of its time that each partition is at work for whatever comes."""
 
 
 STAGES = (Stage("split", 2_000.0), Stage("count", 1_500.0, row_bytes=100.0, state_bytes=100e6))
@@ -120,6 +124,8 @@ class Model:
         self.taken = dict.fromkeys([*self.queues, SINK], 0.0)
         self.busy: dict[str, float] = dict.fromkeys(self.queues, 0.0)
         """Seconds of work by one of an operator's partitions: they share evenly."""
+        self.useful: dict[str, float] = dict.fromkeys(self.queues, 0.0)
+        """Of these, those for rows."""
         self.waits: dict[str, float] = dict.fromkeys(self.queues, 0.0)
         """How long the last row that came before an operator has to wait for it."""
         self.arrivals: deque[float] = deque(maxlen=10)
@@ -149,14 +155,16 @@ class Model:
         self.lag += arriving
         for index in reversed(range(len(self.stages))):
             stage = self.stages[index]
-            able = min(self.queues[stage.name], self.counts[stage.name] * max(1.0, speed[stage.name]) / STEPS)
+            count, each = self.counts[stage.name], max(1.0, speed[stage.name])
+            able = min(self.queues[stage.name], count * each * (1 - stage.fixed) / STEPS)
             if index + 1 < len(self.stages) and stage.sends > 0:
                 able = min(able, self._room(index + 1) / stage.sends)
             self.queues[stage.name] -= able
             # What is left now, and not what comes within this step: a step is no delay.
-            self.waits[stage.name] = self.queues[stage.name] / (self.counts[stage.name] * max(1.0, speed[stage.name]))
+            self.waits[stage.name] = self.queues[stage.name] / (count * each * (1 - stage.fixed))
             self.taken[stage.name] += able
-            self.busy[stage.name] += able / max(1.0, speed[stage.name]) / self.counts[stage.name]
+            self.useful[stage.name] += able / each / count
+            self.busy[stage.name] += able / each / count + stage.fixed / STEPS
             if index + 1 < len(self.stages):
                 self.queues[self.stages[index + 1].name] += able * stage.sends
             else:
@@ -191,7 +199,7 @@ class Watched:
         partitions: dict[str, list[int]] = {stage.name: [] for stage in plan.stages}
         lags: list[float] = []
         latencies: list[float] = []
-        used = 0.0
+        used, problems = 0.0, 0
         changes: list[Decision] = []
         for second, rate in enumerate(plan.trace):
             at = float(second)
@@ -206,7 +214,9 @@ class Watched:
             # What is on its way runs beside what it replaces.
             used += sum(model.counts.values()) + sum(max(0, n - model.counts[name]) for _, name, n in self.due)
             self._measure(at + 1, model.lag_seconds)
-            for decision in self.governor.look(self._seen(at + 1), self._journal()):
+            made = self.governor.look(self._seen(at + 1), self._journal())
+            problems += any(decision.held.startswith("policy: ") for decision in made)
+            for decision in made:
                 if decision.changes:
                     changes.append(decision)
                     self.due.append((at + 1 + plan.change_seconds, decision.operator, decision.after))
@@ -221,7 +231,7 @@ class Watched:
             partitions,
             lags,
             latencies,
-            self.governor.counts.get("policy", 0),
+            problems,
             next((d.held for d in reversed(self.governor.decisions) if d.held.startswith("policy: ")), ""),
         )
 
@@ -260,6 +270,7 @@ class Watched:
             self._put(at, before, ROWS_OUT, sent, edge=f"{before}>{stage.name}")
             self._put(at, stage.name, ROWS_IN, model.taken[stage.name])
             self._put(at, stage.name, BUSY, model.busy[stage.name], whole=True)
+            self._put(at, stage.name, USEFUL, model.useful[stage.name], whole=True)
             kept = min(stage.state_bytes, stage.row_bytes * model.taken[stage.name])
             self._put(at, stage.name, STATE_BYTES, kept, gauge=True)
             self._put(at, stage.name, HOT_SHARE, 0.0, gauge=True)
@@ -296,7 +307,8 @@ def oracle(plan: Plan) -> float:
     it has not needed for as long."""
     total, share, hold = 0.0, 1.0, int(plan.guards.shrink_seconds)
     for stage in plan.stages:
-        needs = [max(1, -int(-rate * share // (stage.rows_per_second * UTILISATION))) for rate in plan.trace]
+        each = stage.rows_per_second * (UTILISATION - stage.fixed)
+        needs = [max(1, -int(-rate * share // each)) for rate in plan.trace]
         needs = [min(need, plan.most) for need in needs]
         total += sum(max(needs[max(0, at - hold) : at + AHEAD_SECONDS + 1]) for at in range(len(needs)))
         share *= stage.sends

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from seep.control.governor import Decision, Governor, Guards
-from seep.control.observed import ARRIVED, BUSY, LATENCY, ROWS_IN, ROWS_OUT, Observed, Seen, Series, observe
+from seep.control.decisions import CHANGES_KEPT, LOOKS_KEPT, Decision
+from seep.control.governor import Governor, Guards
+from seep.control.observed import ARRIVED, BUSY, LATENCY, ROWS_IN, ROWS_OUT, USEFUL, Observed, Seen, Series, observe
 from seep.control.policies import Efficiency, Latency, Rate, Threshold, Wish, policy_of, walk
 from seep.errors import Misuse
 from seep.model.ids import EVERYTHING, FOREVER, Generation, PartitionId
@@ -62,6 +64,18 @@ def count_of(wishes: Mapping[str, Wish | int]) -> int:
 def test_the_rate_policy_is_right_in_one_step(start: int) -> None:
     """Wherever it starts: 3,300 rows/s at 1,000 a partition, at work for three quarters of the time, are five."""
     assert count_of(Rate().decide(flowing(3_300, 1_000, start), ["work"])) == 5
+
+
+@pytest.mark.parametrize("start", range(2, 13))
+def test_what_each_does_for_whatever_comes_is_not_counted_as_work_for_rows(start: int) -> None:
+    """A tenth of each partition's time goes to epochs: from many as from few, 3,600 rows/s are 5.54."""
+    seen = flowing(3_600, 1_000, start, taken=min(3_600, 900 * start))
+    work = seen.operators["work"]
+    work = replace(work, useful=work.busy, busy=tuple(busy + 0.1 for busy in work.busy))
+    wish = Rate().decide(replace(seen, operators={**seen.operators, "work": work}), ["work"])["work"]
+    assert (round(work.fixed, 3), wish.count) == (0.1, 6)
+    told = "one partition takes 1,000 in a second and needs 10% of its time beside that: 5.54 are needed"
+    assert wish.why == f"3,600 rows/s come, {told}"
 
 
 @pytest.mark.parametrize("now", [4, 5])
@@ -137,8 +151,17 @@ class Fixed:
         return dict.fromkeys(operators, wish)
 
 
-def governed(*wishes: Any, guards: Guards | None = None) -> Governor:
-    return Governor(graph(), {"work": Fixed(*wishes)}, guards)
+LONG_AGO = -1_000.0
+
+
+def settled(governor: Governor, count: int = 1) -> Governor:
+    """One whose flow has run for long, with so many partitions."""
+    governor.notice(flowing(600, 1_000, count, at=LONG_AGO), journal(work=count))
+    return governor
+
+
+def governed(*wishes: Any, guards: Guards | None = None, count: int = 1) -> Governor:
+    return settled(Governor(graph(), {"work": Fixed(*wishes)}, guards), count)
 
 
 def one(made: list[Decision]) -> Decision:
@@ -153,7 +176,7 @@ def test_a_wish_to_grow_is_carried_out_at_once() -> None:
     assert decision.inputs["busy"] == [0.9]
 
 
-@pytest.mark.parametrize("wish", [-1, 0, 1_000_000, 2.5, True, None, "3"])
+@pytest.mark.parametrize("wish", [-1, 0, 1_000_000, 2.5, True, None, "3", np.array([1, 2])])
 def test_nonsense_changes_nothing(wish: Any) -> None:
     decision = one(governed(wish).look(flowing(900, 1_000, 1), journal()))
     assert not decision.changes
@@ -174,6 +197,26 @@ def test_whatever_a_policy_raises_is_one_line(error: BaseException) -> None:
     assert "\n" not in one(governed(Wish(3, "two\nlines")).look(flowing(900, 1_000, 1), journal())).why
 
 
+def test_numbers_of_numpy_are_numbers() -> None:
+    decision = one(governed(np.int64(2)).look(flowing(900, 1_000, 1), journal()))
+    assert (decision.changes, decision.after, type(decision.after)) == (True, 2, int)
+
+
+class Hurried(Fixed):
+    every_seconds = "5s"
+
+
+def test_a_policy_that_cannot_be_asked_stops_no_other() -> None:
+    """And each operator that it was to size says so."""
+    shared = Hurried(3)
+    governor = settled(Governor(graph(), {"in": shared, "work": Fixed(2), "out": shared}))
+    made = {decision.operator: decision for decision in governor.look(flowing(900, 1_000, 1), journal())}
+    assert made["work"].changes
+    for name in ("in", "out"):
+        assert made[name].held == "policy: Hurried raised ValueError: could not convert string to float: '5s'"
+        assert (made[name].before, made[name].after) == (1, 1)
+
+
 def test_a_policy_that_answers_with_nothing_of_the_kind_changes_nothing() -> None:
     governor = governed(2)
     governor._groups[0][0].decide = lambda seen, operators: None  # type: ignore[method-assign,return-value,assignment]
@@ -184,7 +227,7 @@ def test_without_a_free_slot_nothing_grows_and_something_may_shrink() -> None:
     short = "2 of 3 workers wanted are there, for 7 s; none is idle"
     decision = one(governed(3).look(flowing(900, 1_000, 1), journal(), short))
     assert (decision.held, decision.changes) == (f"slots: {short}", False)
-    shrinking = governed(1, guards=Guards(shrink_seconds=0.0))
+    shrinking = governed(1, guards=Guards(shrink_seconds=0.0), count=2)
     assert one(shrinking.look(flowing(100, 1_000, 2), journal(work=2), short)).changes
 
 
@@ -207,38 +250,82 @@ def test_one_change_at_a_time() -> None:
     assert one(governed(3).look(flowing(900, 1_000, 1), journal((moving,)))).held.startswith("moving")
     governor = governed(2, 3)
     assert one(governor.look(flowing(900, 1_000, 1, at=100.0), journal())).changes
-    assert one(governor.look(flowing(900, 1_000, 2, at=102.0), journal(work=2))).held.startswith("settling")
-    assert one(governor.look(flowing(900, 1_000, 2, at=106.0), journal(work=2))).changes
+    assert one(governor.look(flowing(900, 1_000, 2, at=108.0), journal(work=2))).held.startswith("settling")
+    assert one(governor.look(flowing(900, 1_000, 2, at=112.0), journal(work=2))).held == "settling: changed 4 s ago"
+    assert one(governor.look(flowing(900, 1_000, 2, at=113.0), journal(work=2))).changes
+
+
+def again(known: Journal, operator: str) -> Journal:
+    """Its first partition was lost and runs elsewhere."""
+    who = PartitionId(operator, 0)
+    lost = known.entries[who]
+    return replace(known, entries={**known.entries, who: replace(lost, generation=Generation(1, 99))})
+
+
+def test_whatever_changed_the_partitions_they_settle() -> None:
+    """The start, the first rows, a recovery, somebody's hand; a load that jumps changes none of them."""
+    governor = Governor(graph(), {"work": Fixed(1, 1, 3)})
+    governor.look(flowing(0, 1_000, 1, at=0.0), journal())
+    governor.look(flowing(10, 1_000, 1, at=50.0), journal())
+    assert one(governor.look(flowing(900, 1_000, 1, at=54.0), journal())).held == "settling: changed 4 s ago"
+    governor = governed(1, 3)
+    assert not one(governor.look(flowing(100, 1_000, 1, at=99.0), journal())).changes
+    assert one(governor.look(flowing(900, 1_000, 1, at=100.0), journal())).changes, "at once: it has run for long"
+    governor = governed(3)
+    governor.look(Observed(100.0, {}, "nobody answers"), again(journal(), "work"))
+    assert one(governor.look(flowing(900, 1_000, 1, at=104.0), again(journal(), "work"))).held.startswith("settling")
+    assert one(governor.look(flowing(900, 1_000, 1, at=105.0), again(journal(), "work"))).changes
+    governor = governed(3)
+    governor.look(flowing(900, 1_000, 2, at=100.0), journal(work=2))
+    assert one(governor.look(flowing(900, 1_000, 2, at=104.0), journal(work=2))).held.startswith("settling")
+
+
+def test_what_cold_partitions_made_one_wish_for_is_forgotten() -> None:
+    """They looked as if five were needed: who gives back does it by what is known since."""
+    governor = Governor(graph(), {"work": Fixed(*[5] * 5, 3)}, Guards(shrink_seconds=10.0))
+    made = [one(governor.look(flowing(1_000, 1_000, 6, at=float(at)), journal(work=6))) for at in range(16)]
+    assert [(decision.at, decision.after) for decision in made if decision.changes] == [(15.0, 3)]
+
+
+def test_cold_partitions_teach_nothing_about_more_of_them() -> None:
+    """Neither do those that get faster from second to second."""
+    policy, cold = Rate(), flowing(3_300, 500, 5)
+    policy.decide(flowing(3_300, 1_000, 1), ["work"])
+    policy.decide(replace(cold, unsettled=frozenset({"work"})), ["work"])
+    warming = {**cold.operators, "work": replace(cold.operators["work"], warming=True)}
+    policy.decide(replace(cold, operators=warming), ["work"])
+    assert policy._efficiency["work"].loss == 0.0
+    policy.decide(cold, ["work"])
+    assert policy._efficiency["work"].loss > 0.4
 
 
 def test_shrinking_waits_a_minute_and_takes_the_largest_wish() -> None:
-    governor = governed(2, 5, *[2] * 200)
+    governor = governed(2, 5, *[2] * 200, count=6)
     made = [one(governor.look(flowing(1_000, 1_000, 6, at=float(at)), journal(work=6))) for at in range(130)]
     done = [decision for decision in made if decision.changes]
     assert (done[0].at, done[0].after) == (60.0, 5)
     assert made[30].held.startswith("waiting")
-    governor = governed(1)
+    governor = governed(1, count=9)
     made = [one(governor.look(flowing(100, 1_000, 9, at=float(at)), journal(work=9))) for at in range(61)]
     assert made[-1].after == 5, "at most half at once"
 
 
 def test_a_wish_for_fewer_is_never_answered_with_more() -> None:
     """A wish for more was held back, and is the largest of the minute when one for fewer comes."""
-    governor = governed(4, 6, 3, guards=Guards(shrink_seconds=10.0))
+    governor = governed(4, 6, 3, guards=Guards(shrink_seconds=10.0), count=5)
     assert one(governor.look(flowing(1_000, 1_000, 5, at=10.0), journal(work=5))).held.startswith("waiting")
-    moving = Replace(1, "work", (PartitionId("work", 0),), (), handover=False)
-    assert one(governor.look(flowing(1_000, 1_000, 5, at=12.0), journal((moving,), work=5))).held.startswith("moving")
+    assert one(governor.look(flowing(1_000, 1_000, 5, at=12.0), journal(work=5), "no slot")).held.startswith("slots")
     assert not one(governor.look(flowing(1_000, 1_000, 5, at=21.0), journal(work=5))).changes
 
 
 def test_nothing_shrinks_while_rows_pile_up() -> None:
-    governor = governed(1)
+    governor = governed(1, count=4)
     looks = [flowing(1_000, 1_000, 4, at=float(at), lag_seconds=9.0) for at in range(62)]
     assert one([governor.look(seen, journal(work=4)) for seen in looks][-1]).held.startswith("backlog")
 
 
 def test_state_that_would_not_fit_holds_a_shrink() -> None:
-    governor = governed(1, guards=Guards(partition_bytes=10e6, shrink_seconds=0.0))
+    governor = governed(1, guards=Guards(partition_bytes=10e6, shrink_seconds=0.0), count=2)
     seen = flowing(100, 1_000, 2)
     large = {**seen.operators, "work": replace(seen.operators["work"], state_bytes=30e6)}
     assert one(governor.look(Observed(0.0, large), journal(work=2))).held.startswith("memory")
@@ -247,7 +334,7 @@ def test_state_that_would_not_fit_holds_a_shrink() -> None:
 def test_a_hot_key_is_named_and_not_split() -> None:
     seen = flowing(1_000, 1_000, 2)
     hot = {**seen.operators, "work": replace(seen.operators["work"], busy=(1.0, 0.1), hot_share=0.9)}
-    assert "one key alone" in one(governed(4).look(Observed(0.0, hot), journal(work=2))).held
+    assert "one key alone" in one(governed(4, count=2).look(Observed(0.0, hot), journal(work=2))).held
 
 
 def test_growth_that_did_not_help_is_not_repeated() -> None:
@@ -265,6 +352,20 @@ def test_looks_that_change_nothing_are_kept_once() -> None:
         governor.look(flowing(600, 1_000, 1, at=float(at)), journal())
     assert [decision.at for decision in governor.decisions] == [49.0]
     assert governor.counts == {"none": 50}
+
+
+def test_changes_are_kept_apart_from_looks() -> None:
+    """However much is said of another operator, and however often it is said."""
+    governor = Governor(graph(), {"in": Fixed(*[2, None] * 2_000), "work": Fixed(2, 1)})
+    for at in range(3_000):
+        governor.look(flowing(600, 1_000, 1, at=float(at)), journal())
+    kept = governor.decisions
+    assert [(decision.at, decision.after) for decision in kept if decision.operator == "work"] == [
+        (0.0, 2),
+        (2999.0, 1),
+    ]
+    assert len([decision for decision in kept if decision.operator == "in"]) == CHANGES_KEPT + LOOKS_KEPT
+    assert [decision.at for decision in kept] == sorted(decision.at for decision in kept)
 
 
 # --- samples -----------------------------------------------------------------------------------------------------
@@ -290,6 +391,15 @@ def test_rates_come_from_the_samples() -> None:
     work = seen.operators["work"]
     assert (work.rows, work.busy, work.rate) == ((100.0,), (0.5,), 200.0)
     assert seen.operators["in"].sent == {"work": 100.0}
+
+
+def test_work_for_rows_is_told_apart() -> None:
+    samples = samples_of()
+    assert observe(graph(), journal(), samples, 2.5, 3.0).operators["work"].fixed == 0.0, "nobody says"
+    samples[series(USEFUL, "work")] = [(t, 0.4 * t) for t in (0.0, 1.0, 2.0)]
+    work = observe(graph(), journal(), samples, 2.5, 3.0).operators["work"]
+    assert (work.useful, work.rate) == ((0.4,), 250.0)
+    assert work.fixed == pytest.approx(0.1)
 
 
 def test_a_counter_that_fell_was_started_anew() -> None:
@@ -336,7 +446,10 @@ def test_who_knows_not_where_it_ends_waits() -> None:
     ("rows", "busy", "warming"),
     [
         ((0, 100, 200, 300, 400), (0.0, 0.5, 1.0, 1.5, 2.0), False),
-        ((0, 3, 6, 300, 600), (0.0, 1.0, 2.0, 3.0, 4.0), False),
+        ((0, 3, 6, 300, 600), (0.0, 1.0, 2.0, 3.0, 4.0), True),
+        ((0, 100, 300), (0.0, 0.5, 1.0), True),
+        ((0, 100, 230), (0.0, 0.5, 1.0), False),
+        ((0, 200, 300), (0.0, 0.5, 1.0), False),
         ((0, 1, 2, 102, 202), (0.0, 1.0, 2.0, 2.2, 2.4), True),
         ((0, 0, 0, 0, 800), (0.0, 0.0, 0.0, 0.0, 2.8), False),
         ((0, 0, 0, 0, 0), (0.0, 0.0, 0.0, 0.0, 0.0), False),
@@ -347,13 +460,17 @@ def test_a_rate_of_the_first_moments_does_not_count(rows: Any, busy: Any, warmin
     samples = {key: [(t, 0.5 * t) for t in times] for key in samples_of()}
     samples[series(ROWS_IN, "work")] = list(zip(times, rows, strict=True))
     samples[series(BUSY, "work")] = list(zip(times, busy, strict=True))
-    assert observe(graph(), journal(), samples, 4.0, 3.0).operators["work"].warming is warming
+    assert observe(graph(), journal(), samples, times[-1], 3.0).operators["work"].warming is warming
 
 
-def test_who_is_warming_up_does_not_grow() -> None:
+def test_who_is_warming_up_neither_grows_nor_shrinks() -> None:
     seen = flowing(900, 1_000, 1)
     cold = {**seen.operators, "work": replace(seen.operators["work"], warming=True)}
     assert one(governed(3).look(Observed(0.0, cold), journal())).held.startswith("warming: 1,000 rows")
+    seen = flowing(900, 1_000, 2)
+    cold = {**seen.operators, "work": replace(seen.operators["work"], warming=True)}
+    shrinking = governed(1, guards=Guards(shrink_seconds=0.0), count=2)
+    assert one(shrinking.look(Observed(0.0, cold), journal(work=2))).held.startswith("warming: 1,000 rows")
 
 
 def test_the_slowest_hundredth() -> None:

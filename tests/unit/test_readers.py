@@ -1,15 +1,17 @@
-"""A Prometheus server that says something else than metrics: no decision, and one line that says why."""
+"""Where metrics come from: workers that are slow, and a Prometheus server that says something else than metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
 
-from seep.control.observed import BUSY, Series
-from seep.runtime.readers import PrometheusServer, Unreadable
+from seep.control.observed import BUSY, LATENCY, ROWS_IN, Series
+from seep.runtime import readers
+from seep.runtime.readers import PrometheusServer, Scraper, Unreadable
 
 Answer = Callable[[httpx.Request], httpx.Response]
 
@@ -60,6 +62,95 @@ def test_samples_of_the_flow_are_asked_for() -> None:
         return httpx.Response(200, json=matrix({"metric": labels, "values": [[1.5, "2"], [2.5, "3"]]}))
 
     server = reader(answer)
+    server._learned = time.monotonic()
     assert server.read(5.0) == {Series(BUSY, "work", "0", "", "w"): [(1.5, 2.0), (2.5, 3.0)]}
     server.close()
-    assert asked[0].endswith('",flow="sales"}[5s]')
+    assert asked[0].endswith('",flow="sales"}[5000ms]')
+
+
+def test_how_often_a_server_scrapes_is_seen_from_its_samples() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if "seep_controller_workers" not in request.url.params["query"]:
+            return httpx.Response(200, json=matrix())
+        labels = {"__name__": "seep_controller_workers", "flow": "sales"}
+        values = [[at, "3"] for at in (0.0, 15.001, 30.0, 60.002, 75.0)]
+        return httpx.Response(200, json=matrix({"metric": labels, "values": values}))
+
+    server = reader(answer)
+    assert server.interval_seconds == 1.0
+    assert server.read(4.0) == {}
+    server.close()
+    assert server.told == "Prometheus at http://metrics.example, which scrapes every 15 s"
+
+
+# --- the controller's own scraping -------------------------------------------------------------------------------
+
+
+def told(worker: int, busy: float) -> str:
+    labels = f'worker="w{worker}",operator="work",partition="{worker}"'
+    return "\n".join(
+        [
+            "# HELP seep_busy_seconds_total Time.",
+            "# TYPE seep_busy_seconds_total counter",
+            f"seep_busy_seconds_total{{{labels}}} {busy}",
+            f'seep_rows_in_total{{{labels},edge="a>b"}} 7.0',
+            f'seep_latency_seconds_bucket{{{labels},le="0.1"}} 3.0',
+            f"seep_latency_seconds_sum{{{labels}}} 3.0",
+            f"seep_epoch{{{labels}}} 9.0",
+            "",
+        ]
+    )
+
+
+class Workers:
+    """So many of them; each takes its time to answer."""
+
+    def __init__(self, count: int, seconds: float) -> None:
+        self.seconds = dict.fromkeys(range(count), seconds)
+        self.asked = dict.fromkeys(range(count), 0)
+
+    def targets(self) -> dict[str, str]:
+        return {f"w{n}": f"http://worker-{n}.example/metrics" for n in self.seconds}
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        number = int(request.url.host.removeprefix("worker-").partition(".")[0])
+        self.asked[number] += 1
+        time.sleep(self.seconds[number])
+        return httpx.Response(200, text=told(number, float(self.asked[number])))
+
+
+@pytest.fixture
+def dozen() -> Iterator[tuple[Workers, Scraper]]:
+    workers = Workers(12, 0.05)
+    scraper = Scraper(workers.targets)
+    scraper._client.close()
+    scraper._client = httpx.Client(transport=httpx.MockTransport(workers.answer))
+    yield workers, scraper
+    scraper.close()
+
+
+def test_all_workers_are_asked_at_once(dozen: tuple[Workers, Scraper]) -> None:
+    _, scraper = dozen
+    began = time.monotonic()
+    found = scraper.read(5.0)
+    assert time.monotonic() - began < 0.4, "not a dozen times as long as one"
+    assert {series.name for series in found} == {BUSY, ROWS_IN, LATENCY}, "what is not needed is not parsed"
+    assert found[Series(ROWS_IN, "work", "3", "a>b", "w3")][0][1] == 7.0
+    assert found[Series(LATENCY, "work", "3", "0.1", "w3")][0][1] == 3.0
+    stamps = {points[0][0] for series, points in found.items() if series.name == BUSY}
+    assert len(stamps) == 12, "each is stamped when it has come"
+
+
+def test_who_is_paused_holds_up_nobody(dozen: tuple[Workers, Scraper], monkeypatch: pytest.MonkeyPatch) -> None:
+    workers, scraper = dozen
+    monkeypatch.setattr(readers, "ROUND_SECONDS", 0.15)
+    workers.seconds[3] = 0.4
+    began = time.monotonic()
+    for _ in range(2):
+        found = scraper.read(5.0)
+    assert time.monotonic() - began < 0.39
+    assert len(found[Series(BUSY, "work", "0", "", "w0")]) == 2
+    assert Series(BUSY, "work", "3", "", "w3") not in found
+    assert workers.asked[3] == 1, "it is not asked again before it has answered"
+    time.sleep(0.3)
+    assert Series(BUSY, "work", "3", "", "w3") in scraper.read(5.0), "what came late is there at the next look"
