@@ -24,6 +24,8 @@ NEEDED = (ROWS_IN, ROWS_OUT, BUSY, USEFUL, ARRIVED, LAG_ROWS, LAG_SECONDS, STATE
 
 JUMP, AGREE = 1.3, 0.15
 """So many times the mean of the window is a jump; two rates that differ by less agree."""
+FIXED_AT_MOST = 0.1
+"""Share of a partition's time: an operator that only passes rows on is not taken for one that has nothing to do."""
 WARMING = 1.5
 """So many times what it took before, in the last moment, and a partition is still getting faster."""
 LEAST_SAMPLES = 3
@@ -69,8 +71,8 @@ class Seen:
     latency_seconds: float = 0.0
     """Of a sink: from arrival to here, the slowest hundredth."""
     useful: tuple[float, ...] = ()
-    """Share of its time that each was at work for rows. The rest of the work is there whether many come or few: epochs
-    begin and end in every partition. Empty: nothing is known of that."""
+    """Share of its time that each was inside the operator, with rows. The rest of the work is partly there whether many
+    come or few: epochs begin and end in every partition. Empty: nothing is known of that."""
 
     @property
     def partitions(self) -> int:
@@ -79,13 +81,16 @@ class Seen:
     @property
     def rate(self) -> float:
         """Rows that one partition can take in a second of work for them; 0: nothing is known."""
-        work = sum(self.useful or self.busy)
+        work = sum(self.busy) - self.fixed * len(self.busy)
         return sum(self.rows) / work if work > 0 else 0.0
 
     @property
     def fixed(self) -> float:
-        """Share of its time that each partition is at work for whatever comes."""
-        return max(0.0, sum(self.busy) - sum(self.useful)) / len(self.busy) if self.useful else 0.0
+        """Share of its time that each partition is at work for whatever comes: what is done beside the operator itself.
+        Some of that is for rows, too (they are routed), so only so much of it is believed to be fixed."""
+        if not self.useful:
+            return 0.0
+        return min(FIXED_AT_MOST, max(0.0, sum(self.busy) - sum(self.useful)) / len(self.busy))
 
     @property
     def busiest(self) -> float:

@@ -51,7 +51,7 @@ class OperatorPartition:
         self.paused_ms = 0.0
         """For checkpoints: what it takes to copy what goes into them."""
         self.taking_ms = 0.0
-        """Epochs in which rows came or went: what a partition with fewer of them does less of."""
+        """Inside the operator, with rows: what a partition that gets fewer of them certainly does less of."""
         self.inputs = Inputs(desk, entry, graph.inputs(self.node.name))
         self.broadcast = frozenset(edge.port for edge in self.inputs.edges if edge.broadcast)
         self.outputs = Outputs(desk, entry, graph.outputs(self.node.name), NOTHING)
@@ -194,12 +194,8 @@ class OperatorPartition:
                 continue
             if upcoming == FOREVER or upcoming > bound or upcoming > last or self.outputs.blocked or self.outputs.full:
                 break
-            from_ms, rows = self.desk.clock(), sum(self.counts.values())
             self._take(upcoming)
-            now_ms = self.desk.clock()
-            if sum(self.counts.values()) > rows:
-                self.taking_ms += now_ms - from_ms
-            if now_ms - began_ms > BREATH_MS:
+            if self.desk.clock() - began_ms > BREATH_MS:
                 self.winded = self.desk.more = True
         if self.epoch > self.credited:
             self.credited = self.epoch
@@ -242,8 +238,10 @@ class OperatorPartition:
         self.counts["rows_in"] += sum(batch.weight for _, batch in batches)
         self.desk.hand_over()
         self.logic.care = self.wary.care(epoch, self.epoch)
+        from_ms = self.desk.clock()
         try:
             outputs = self.logic.take(moment, batches)
+            self.taking_ms += self.desk.clock() - from_ms if batches else 0.0
         except (SeepError, Condemned) as error:
             self.running = False  # what the operator holds may be half changed: it takes, serves and saves no more
             who = self.entry.partition

@@ -53,7 +53,7 @@ FAMILIES = (
     Family("seep_credit_bytes", PARTITION, "Bytes that the receiver with the least credit left may still be sent."),
     Family("seep_blocked_seconds_total", BLOCKED, "Time without work, by reason: input, output, checkpoint."),
     Family("seep_busy_seconds_total", PARTITION, "Time the partition was at work, without encoding what it sends."),
-    Family("seep_useful_seconds_total", PARTITION, "Of an operator's: for rows and state, not for epochs as such."),
+    Family("seep_useful_seconds_total", PARTITION, "Of an operator's: inside its code, with rows, and for its state."),
     Family("seep_state_bytes", PARTITION, "Processing state held."),
     Family("seep_state_keys", PARTITION, "Keys that have state."),
     Family("seep_buffer_bytes", PARTITION, "Output kept for replay."),
