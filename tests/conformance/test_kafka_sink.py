@@ -296,6 +296,7 @@ def test_a_partitioner_that_names_no_partition_is_reported(kafka: KafkaBroker, t
         sink.open(Opening("out"))([Committed(1, rows_of(["a"]), False)])
 
 
+@pytest.mark.slow
 def test_a_topic_that_was_deleted_stops_the_flow_with_a_report(
     kafka: KafkaBroker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,7 @@ def test_a_message_that_kills_its_decoder_is_found(begin: Start, kafka: KafkaBro
     assert f"partition 0: the message at offset {BAD}" in told
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_row_that_kills_the_step_behind_a_topic_is_found(begin: Start, kafka: KafkaBroker) -> None:
     topic = make_topic(kafka.address, "kills-a-step")

@@ -173,6 +173,7 @@ def test_a_flow_is_scaled_by_prometheus_and_runs_on_without_it(begin: Start, pro
     assert_each_once(job.wait(60.0)["worked"].to_pylist())
 
 
+@pytest.mark.slow
 @pytest.mark.server
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="no Prometheus")
 @pytest.mark.timeout(60)

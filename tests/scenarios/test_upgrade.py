@@ -218,7 +218,7 @@ class Sums(seep.Operator):
         ctx.emit({{"key": row.key, "n": row.n, "epoch": ctx.epoch, "code": helper.CODE, "held": self.total.value}})
 
 flow = seep.Flow("shop", epoch="20ms", checkpoint="200ms")
-numbers = flow.source("numbers", Gated(20_000, 1_000, Path({gate!r})))
+numbers = flow.source("numbers", Gated(60_000, 1_000, Path({gate!r})))
 out = {{"key": str, "n": int, "epoch": int, "code": int, "held": int}}
 numbers.key_by("key").apply(Sums(), out=out).named("sums").sink("written", seep.FileSink({files!r}, format="jsonl"))
 """
@@ -256,7 +256,7 @@ def test_the_verb_takes_along_what_the_app_imports(home: Path, tmp_path: Path) -
     finally:
         program.kill()
     found = written_rows(tmp_path / "files")
-    assert len(found) == 20_000
+    assert len(found) == 60_000
     assert {row["code"] for row in found if row["epoch"] < first} == {1}
     assert {row["code"] for row in found if row["epoch"] >= first} == {2}
     assert all(row["held"] >= 1 for row in found)
