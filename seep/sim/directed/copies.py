@@ -24,6 +24,31 @@ def restored_from_memory() -> None:
     demand(_restored_from_memory(stage) == 1, "it was not restored from memory")
 
 
+@scenario
+def another_holds_the_copy_when_its_holder_is_gone() -> None:
+    """Before there is a next checkpoint: what is there must not stay without a copy until then."""
+    stage = Stage(chain(600, {"s": 2}), workers=4, copies_bytes=ROOM, checkpoint_ms=100.0)
+    gone, found = [""], [("", 0)]
+
+    def kept() -> bool:
+        return stage.find("a/0") is not None and bool(stage.operator("a/0").protection.held)
+
+    def lose() -> None:
+        gone[0] = stage.operator("a/0").protection.holder
+        demand(stage.host("a/0").name != gone[0], "they are in one place")
+        stage.world.crash(gone[0])
+        stage.at(60.0, look)
+
+    def look() -> None:
+        protection = stage.operator("a/0").protection
+        found[0] = protection.holder, protection.held
+
+    stage.when(kept, lose)
+    stage.play_through()
+    holder, held = found[0]
+    demand(holder not in ("", gone[0]) and held > 0, f"{holder!r} holds version {held}; {gone[0]} is gone")
+
+
 def _crash_with_its_checkpoints(stage: Stage) -> None:
     partition = stage.operator("a/0").entry.partition
     for version in stage.world.store.checkpoints[partition]:

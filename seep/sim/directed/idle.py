@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 
+from seep.model.ids import PartitionId
 from seep.sim.directed.registry import demand, scenario
 from seep.sim.light import LightIntake, Supply, Windowed
 from seep.sim.stage import Stage, chain
@@ -37,3 +39,14 @@ def everybody_idle() -> None:
         stage, supply = _idling(partitions)
         stage.at(60.0, lambda supply=supply: supply.paused.update((0, 1)))  # type: ignore[misc]
         stage.play_through()
+
+
+@scenario
+def source_that_slept_goes_on_where_the_others_are() -> None:
+    """One of two stands still while the other one cuts as far as it may: it does not cut one by one what it missed."""
+    stage = Stage(chain(600, {"s": 2}), workers=4, suspect_ms=1_000.0)
+    stage.at(50.0, lambda: setattr(stage.host("s/1"), "asleep_until", 110.0))
+    stage.play_through()
+    epochs = [epoch for epoch, _ in stage.world.store.history[PartitionId("s", 1)]]
+    longest = max(later - before for before, later in pairwise(epochs))
+    demand(longest >= 4, f"it left out {longest - 1} epochs at most")

@@ -156,6 +156,14 @@ CHECKPOINTS = (
         scenario="torn-checkpoint-hidden-by-a-copy",
     ),
     Mutant(
+        "holder-never-replaced",
+        "when the holder of a copy dies, another one is asked at once",
+        COPIES,
+        "        if chosen == self.holder:",
+        "        if self.holder:",
+        scenario="another-holds-the-copy-when-its-holder-is-gone",
+    ),
+    Mutant(
         "older-copy-taken",
         "a copy in memory counts only if it is no older than what the store has",
         LOADER,

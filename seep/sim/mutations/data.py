@@ -149,6 +149,14 @@ GROWING = (
 
 TAKING = (
     Mutant(
+        "source-deaf-to-numbers",
+        "a source that hears of a higher epoch goes on there, and so all of them move together",
+        SOURCE,
+        "        epoch = max(self.epoch + 1, self.outputs.highest)\n        begins",
+        "        epoch = self.epoch + 1\n        begins",
+        scenario="source-that-slept-goes-on-where-the-others-are",
+    ),
+    Mutant(
         "partial-epoch",
         "an epoch is taken when every input alive in it has announced it",
         OPERATOR,
