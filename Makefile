@@ -68,9 +68,7 @@ test: setup
 	$(MAKE) type
 	$(MAKE) arch
 	$(BIN)/pytest -q -m "not slow" -n auto --maxprocesses 8 $(BESIDE)
-	$(BIN)/pytest -q -m "not slow" -k "not ray" -n 2 --dist loadfile tests/scenarios tests/conformance || \
-		{ echo "Once more, alone: what fails beside others and not by itself was short of time"; \
-		$(BIN)/pytest -q -m "not slow" -k "not ray" --last-failed --last-failed-no-failures none tests/scenarios tests/conformance; }
+	$(BIN)/pytest -q -m "not slow" -k "not ray" -n 2 --dist loadfile tests/scenarios tests/conformance
 	$(BIN)/pytest -q -m "not slow" -k ray tests/scenarios tests/conformance
 
 sim: setup
