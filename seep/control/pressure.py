@@ -16,7 +16,8 @@ PATIENCE_CHECKPOINTS = 4
 
 class Pressure:
     def __init__(self) -> None:
-        self._since_ms: dict[int, float] = {}
+        self._pressing: int | None = None
+        self._since_ms = 0.0
 
     def look(self, journal: Journal, known: Known, settings: Settings, now_ms: float) -> int | None:
         """The number of the Replace to give up: the youngest whose shadows follow one that can keep no more."""
@@ -24,8 +25,6 @@ class Pressure:
         full = {s.partition.operator for s in told if s.statistics.get("buffer_bytes", 0) >= settings.buffer_bytes}
         fed = {edge.target for edge in known.graph.edges if edge.source in full}
         pressing = next((r.number for r in reversed(journal.replaces) if r.operator in fed and r.new), None)
-        if pressing is None:
-            self._since_ms = {}
-            return None
-        self._since_ms = {pressing: self._since_ms.get(pressing, now_ms)}
-        return pressing if now_ms - self._since_ms[pressing] > PATIENCE_CHECKPOINTS * settings.checkpoint_ms else None
+        if pressing != self._pressing:
+            self._pressing, self._since_ms = pressing, now_ms
+        return pressing if now_ms - self._since_ms > PATIENCE_CHECKPOINTS * settings.checkpoint_ms else None

@@ -57,8 +57,9 @@ class SinkOutlet:
 
     def begin(self, partition: PartitionId, rows: int, record: bytes | None) -> None:
         forgotten = rows > (0 if record is None else decode(record).num_rows)
-        self._opening = replace(self._opening, number=partition.number, forgotten=forgotten, care=self.care)
-        self._opening = replace(self._opening, refuse=self._refuse)
+        self._opening = replace(
+            self._opening, number=partition.number, forgotten=forgotten, care=self.care, refuse=self._refuse
+        )
 
     def encode(self, moment: Moment, inputs: Sequence[tuple[int, ArrowBatch]]) -> bytes | None:
         batches = [batch for _, batch in inputs if batch.rows]

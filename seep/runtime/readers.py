@@ -75,11 +75,12 @@ class Scraper:
         """Of the points: who answers late does so while others read."""
 
     def read(self, window_seconds: float) -> Samples:
-        addresses = set(self._targets().values())
-        self._asked = {address: asked for address, asked in self._asked.items() if not asked.done()}
-        for address in addresses - set(self._asked):
+        for address in set(self._targets().values()) - set(self._asked):
             self._asked[address] = self._pool.submit(self._ask, address)
-        wait(self._asked.values(), ROUND_SECONDS)
+        done, _ = wait(self._asked.values(), ROUND_SECONDS)
+        self._asked = {address: asked for address, asked in self._asked.items() if asked not in done}
+        for asked in done:
+            asked.result()  # what went wrong there is told here: who decides hears of it
         with self._lock:
             self._forget(time.time() - window_seconds)
             return {series: list(points) for series, points in self._points.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-from seep.control.observed import BUSY, LATENCY, ROWS_IN, Series
-from seep.runtime import readers
+from seep.control.observed import BUSY, LATENCY, ROWS_IN, Samples, Series
 from seep.runtime.readers import PrometheusServer, Scraper, Unreadable
 
 Answer = Callable[[httpx.Request], httpx.Response]
+PATIENCE_SECONDS = 30.0
 
 
 def reader(answer: Answer) -> PrometheusServer:
@@ -103,54 +104,76 @@ def told(worker: int, busy: float) -> str:
 
 
 class Workers:
-    """So many of them; each takes its time to answer."""
+    """A dozen of them. The answer of one can be held back, and each says how many were being asked when it was."""
 
-    def __init__(self, count: int, seconds: float) -> None:
-        self.seconds = dict.fromkeys(range(count), seconds)
-        self.asked = dict.fromkeys(range(count), 0)
+    def __init__(self) -> None:
+        self.asked = dict.fromkeys(range(12), 0)
+        self.said: dict[int, str] = {}
+        """What it says instead of numbers."""
+        self.free = {number: threading.Event() for number in self.asked}
+        self.together = threading.Barrier(len(self.asked))
+        """Passed when all of them are being asked at the same time."""
+        for event in self.free.values():
+            event.set()
 
     def targets(self) -> dict[str, str]:
-        return {f"w{n}": f"http://worker-{n}.example/metrics" for n in self.seconds}
+        return {f"w{n}": f"http://worker-{n}.example/metrics" for n in self.asked}
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         number = int(request.url.host.removeprefix("worker-").partition(".")[0])
         self.asked[number] += 1
-        time.sleep(self.seconds[number])
-        return httpx.Response(200, text=told(number, float(self.asked[number])))
+        if self.asked[number] == 1:
+            self.together.wait(PATIENCE_SECONDS)
+        self.free[number].wait(PATIENCE_SECONDS)
+        return httpx.Response(200, text=self.said.get(number, told(number, float(self.asked[number]))))
 
 
 @pytest.fixture
 def dozen() -> Iterator[tuple[Workers, Scraper]]:
-    workers = Workers(12, 0.05)
+    workers = Workers()
     scraper = Scraper(workers.targets)
     scraper._client.close()
     scraper._client = httpx.Client(transport=httpx.MockTransport(workers.answer))
     yield workers, scraper
+    for event in workers.free.values():
+        event.set()
     scraper.close()
 
 
+def busy_of(worker: int) -> Series:
+    return Series(BUSY, "work", str(worker), "", f"w{worker}")
+
+
+def read_until(scraper: Scraper, enough: Callable[[Samples], bool]) -> Samples:
+    """Look after look, as the controller does; who is late is there at a later one."""
+    for _ in range(200):
+        found = scraper.read(60.0)
+        if enough(found):
+            return found
+    raise AssertionError("the numbers never came")
+
+
 def test_all_workers_are_asked_at_once(dozen: tuple[Workers, Scraper]) -> None:
-    _, scraper = dozen
-    began = time.monotonic()
-    found = scraper.read(5.0)
-    assert time.monotonic() - began < 0.4, "not a dozen times as long as one"
+    workers, scraper = dozen
+    found = read_until(scraper, lambda found: all(busy_of(worker) in found for worker in workers.asked))
+    assert not workers.together.broken, "each was answered only once all the others had been asked"
     assert {series.name for series in found} == {BUSY, ROWS_IN, LATENCY}, "what is not needed is not parsed"
     assert found[Series(ROWS_IN, "work", "3", "a>b", "w3")][0][1] == 7.0
     assert found[Series(LATENCY, "work", "3", "0.1", "w3")][0][1] == 3.0
-    stamps = {points[0][0] for series, points in found.items() if series.name == BUSY}
-    assert len(stamps) == 12, "each is stamped when it has come"
 
 
-def test_who_is_paused_holds_up_nobody(dozen: tuple[Workers, Scraper], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_paused_holds_up_nobody(dozen: tuple[Workers, Scraper]) -> None:
     workers, scraper = dozen
-    monkeypatch.setattr(readers, "ROUND_SECONDS", 0.15)
-    workers.seconds[3] = 0.4
-    began = time.monotonic()
-    for _ in range(2):
-        found = scraper.read(5.0)
-    assert time.monotonic() - began < 0.39
-    assert len(found[Series(BUSY, "work", "0", "", "w0")]) == 2
-    assert Series(BUSY, "work", "3", "", "w3") not in found
+    workers.free[3].clear()
+    found = read_until(scraper, lambda found: len(found.get(busy_of(0), ())) >= 2)
+    assert busy_of(3) not in found
     assert workers.asked[3] == 1, "it is not asked again before it has answered"
-    time.sleep(0.3)
-    assert Series(BUSY, "work", "3", "", "w3") in scraper.read(5.0), "what came late is there at the next look"
+    workers.free[3].set()
+    read_until(scraper, lambda found: busy_of(3) in found)
+
+
+def test_numbers_that_cannot_be_read_are_told(dozen: tuple[Workers, Scraper]) -> None:
+    workers, scraper = dozen
+    workers.said[5] = f"{BUSY}{{worker=}} much\n"
+    with pytest.raises(ValueError, match=r"much|label|worker"):
+        read_until(scraper, lambda found: False)
