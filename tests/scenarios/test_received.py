@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 import seep
-from tests.conformance.test_received import Server
-from tests.conformance.test_received import server as server
+from tests.conformance.test_http_sink import Server
+from tests.conformance.test_http_sink import server as server
 from tests.scenarios.conftest import Start
 from tests.scenarios.oracles import until
 from tests.servers import free_port
