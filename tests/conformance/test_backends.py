@@ -35,6 +35,9 @@ BACKENDS = [
 ]
 """Those that can be broken in more ways come first: parameters are put in groups by their position."""
 
+MOVING = [pytest.param("standalone", marks=[*ON_SPARK, pytest.mark.slow]), *BACKENDS[1:]]
+"""Moves are the controller's work, the same on either kind of Spark: one of them shows it in the quick tier."""
+
 GATEWAY = "org.apache.spark.deploy.SparkSubmit"
 """The driver's Java process, which pyspark keeps for the next application."""
 
@@ -99,7 +102,7 @@ def test_a_worker_is_killed(place: Place) -> None:
     assert_chained(place.given(), place.rows_maximum)
 
 
-@over(BACKENDS)
+@over(MOVING)
 @pytest.mark.parametrize(("count", "victim"), [(3, "old"), (1, "new")])
 def test_a_worker_is_killed_while_the_operator_is_scaled(place: Place, count: int, victim: str) -> None:
     place.scale_and_kill(count, victim)
@@ -114,7 +117,7 @@ def test_an_executor_is_killed(place: RealPlace) -> None:
     assert_chained(place.given(), place.rows_maximum)
 
 
-@over(BACKENDS)
+@over(MOVING)
 def test_the_operator_is_scaled_out_and_in(place: Place) -> None:
     for count in (4, 1):
         place.scale(count)

@@ -332,6 +332,7 @@ class StruckSink(seep.KafkaSink):
     publisher = Struck
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_messages_of_a_client_in_trouble_are_not_waited_for(mortal_kafka: KafkaBroker) -> None:
     """It would be dropped before they are committed; readers stand still for as long as it is waited for."""

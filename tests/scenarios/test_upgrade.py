@@ -184,6 +184,7 @@ def test_what_is_refused_changes_nothing(begin: Start, tmp_path: Path) -> None:
     check(job.wait(90)["rows"].to_pylist(), None)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_chaos_judges_a_flow_that_is_upgraded_meanwhile(begin: Start, tmp_path: Path) -> None:
     """Once before chaos begins, once in the middle of it: each epoch is compared with what its code makes of it."""
