@@ -13,6 +13,7 @@ from typing import Any
 from seep.errors import Misuse
 from seep.model.counts import whole
 from seep.model.ids import BUCKETS
+from seep.runtime.addresses import shown
 
 JAVA = 17
 MASTERS = r"spark://|local(-cluster)?(\[|$)|yarn$|k8s://"
@@ -44,7 +45,7 @@ def counted(on: str, workers: Any, spare: Any) -> tuple[int, int | None]:
 
 def need_redis(url: str) -> None:
     if not re.match(r"(redis|rediss|unix)://", url):
-        raise Misuse(f"store={url!r}; there is redis://HOST:PORT/DATABASE, or nothing: the job's own directory")
+        raise Misuse(f"store={shown(url)!r}; there is redis://HOST:PORT/DATABASE, or nothing: the job's own directory")
     _need_package("redis", "the client of Redis", "redis")
     from seep.runtime.stores.redis import check
 
@@ -53,7 +54,9 @@ def need_redis(url: str) -> None:
 
 def need_objects(url: str) -> None:
     if "://" not in url:
-        raise Misuse(f"checkpoints={url!r}; there is s3://BUCKET/FOLDER or file:///FOLDER, or nothing: the store")
+        raise Misuse(
+            f"checkpoints={shown(url)!r}; there is s3://BUCKET/FOLDER or file:///FOLDER, or nothing: the store"
+        )
     from seep.runtime.stores.objects import check
 
     check(url)

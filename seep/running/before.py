@@ -14,6 +14,7 @@ from seep.protocol.effects import ReadJournal
 from seep.running.matching import Asked, Match
 from seep.running.places import fetched
 from seep.running.savepoint import Savepoint, savepoint_at
+from seep.runtime.addresses import shown
 from seep.runtime.home import job_path
 from seep.runtime.job import JobDirectory, is_folder_of
 from seep.runtime.stores.directory import DirectoryStore
@@ -44,13 +45,14 @@ def has_journal(path: Path, store: str | None, checkpoints: str | None) -> bool:
     directory = JobDirectory(path)
     kept = directory.elsewhere
     if store is not None and (kept is None or kept["url"] != store):
-        where = "its directory" if kept is None else kept["url"]
-        raise Misuse(f"the job in {path} keeps its state in {where}, not in {store}; resume it without --store")
+        where = "its directory" if kept is None else shown(kept["url"])
+        raise Misuse(f"the job in {path} keeps its state in {where}, not in {shown(store)}; resume it without --store")
     objects = directory.objects
     if checkpoints is not None and (objects is None or not is_folder_of(objects, checkpoints)):
-        where = "its store" if objects is None else objects
+        where = "its store" if objects is None else shown(objects)
         raise Misuse(
-            f"the job in {path} keeps its checkpoints in {where}, not in {checkpoints}; resume it without --checkpoints"
+            f"the job in {path} keeps its checkpoints in {where}, not in {shown(checkpoints)};"
+            " resume it without --checkpoints"
         )
     if objects is not None:
         need_objects(objects)
@@ -60,7 +62,7 @@ def has_journal(path: Path, store: str | None, checkpoints: str | None) -> bool:
     found = reply is not None and reply.value is not None
     if not found and directory.has_begun:
         # Not "nothing to resume": who then started it anew would lose what can still be brought back.
-        where = str(path / "store") if kept is None else kept["url"]
+        where = str(path / "store") if kept is None else shown(kept["url"])
         raise DataLoss(
             f"the store {where} has lost what was written to it by the job in {path}: bring its data back and resume,"
             " or restore from a savepoint"

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from seep.errors import DataLoss, Misuse
+from seep.runtime.addresses import shown
 from seep.runtime.stores.files import Files
 from seep.runtime.stores.objects import place_of
 
@@ -19,7 +20,7 @@ def check_empty(url: str) -> None:
     """Refuse an address where something is."""
     places, target = place_of(url)
     if _has_manifest(places, target, url):
-        raise Misuse(f"savepoint {url!r} exists already; choose another address")
+        raise Misuse(f"savepoint {shown(url)!r} exists already; choose another address")
 
 
 def sent(path: Path, url: str) -> None:
@@ -33,14 +34,14 @@ def sent(path: Path, url: str) -> None:
             pa.fs.copy_files(str(part), to, pa.fs.LocalFileSystem(), places)
     except (OSError, pa.ArrowException) as problem:
         said = " ".join(str(problem).split())
-        raise DataLoss(f"savepoint {url!r} could not be written: {said}; it is in {path}") from problem
+        raise DataLoss(f"savepoint {shown(url)!r} could not be written: {said}; it is in {path}") from problem
 
 
 def fetched(url: str, home: Path) -> Path:
     """A copy of the savepoint there."""
     places, source = place_of(url)
     if not _has_manifest(places, source, url):
-        raise Misuse(f"there is no savepoint at {url}")
+        raise Misuse(f"there is no savepoint at {shown(url)}")
     Files(sync=False).make_directory(home)
     pa.fs.copy_files(source, str(home), places, pa.fs.LocalFileSystem())
     return home
@@ -50,5 +51,5 @@ def _has_manifest(places: Any, folder: str, url: str) -> bool:
     try:
         found = places.get_file_info(f"{folder}/{MANIFEST}")
     except (OSError, pa.ArrowException) as problem:
-        raise Misuse(f"savepoint {url!r} cannot be reached: {' '.join(str(problem).split())}") from None
+        raise Misuse(f"savepoint {shown(url)!r} cannot be reached: {' '.join(str(problem).split())}") from None
     return bool(found.type != pa.fs.FileType.NotFound)

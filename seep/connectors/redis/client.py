@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from seep.errors import Misuse, Retry, SeepError
+from seep.runtime.addresses import shown
 from seep.runtime.stores.redisurl import SUCH_AS, client_of, url_problem
 
 CONNECT_SECONDS = 20.0
@@ -26,7 +27,7 @@ def library(who: str) -> Any:
 
 def check_url(who: str, url: Any) -> None:
     if problem := url_problem(url):
-        raise Misuse(f"{who}: url={url!r}: {problem}; {SUCH_AS}")
+        raise Misuse(f"{who}: url={shown(url)!r}: {problem}; {SUCH_AS}")
 
 
 def connected(who: str, url: str, timeout_seconds: float = TIMEOUT_SECONDS) -> Any:

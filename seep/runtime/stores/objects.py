@@ -35,6 +35,7 @@ from seep.protocol.effects import (
     StoreReply,
     Truncate,
 )
+from seep.runtime.addresses import shown
 from seep.runtime.stores.base import DAMAGED, EXISTS, FAILED, StoreEffect, newest_chain
 from seep.runtime.stores.checkpoints import outgrown
 from seep.runtime.stores.files import escape
@@ -347,7 +348,9 @@ def place_of(url: str) -> tuple[Any, str]:
     try:
         found, path = pa.fs.FileSystem.from_uri(url)
     except (pa.ArrowException, OSError, ValueError) as problem:
-        raise Misuse(f"checkpoints={url!r}: {problem}; such as s3://BUCKET/FOLDER or file:///FOLDER") from None
+        raise Misuse(
+            f"checkpoints={shown(url)!r}: {str(problem).replace(url, shown(url))}; such as s3://BUCKET/FOLDER or file:///FOLDER"
+        ) from None
     return found, path.rstrip("/")
 
 
@@ -362,4 +365,4 @@ def check(url: str) -> None:
         places.delete_file(probe)
     except (pa.ArrowException, OSError) as problem:
         said = " ".join(str(problem).split())
-        raise Misuse(f"checkpoints={url!r} cannot be written to: {said}") from None
+        raise Misuse(f"checkpoints={shown(url)!r} cannot be written to: {said}") from None

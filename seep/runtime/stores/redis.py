@@ -46,6 +46,7 @@ from seep.protocol.effects import (
 )
 from seep.protocol.journal import Journal
 from seep.protocol.wire import decode_journal, encode_journal
+from seep.runtime.addresses import shown
 from seep.runtime.stores.base import DAMAGED, EXISTS, FAILED, FENCED, LOST, StoreEffect
 from seep.runtime.stores.rediscopies import Change, RedisCheckpoints
 from seep.runtime.stores.redisurl import client_of
@@ -319,7 +320,9 @@ def _last_epoch(looking: Any, name: str) -> int | None:
 
 def connected(url: str) -> Any:
     """A client, which connects when it is first used."""
-    return client_of(f"store {url!r}", url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS)
+    return client_of(
+        f"store {shown(url)!r}", url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS
+    )
 
 
 def check(url: str) -> None:
@@ -328,15 +331,15 @@ def check(url: str) -> None:
     try:
         found = {name: client.config_get(name).get(name) for name in WANTED}
     except ResponseError as error:
-        raise Misuse(f"store {url}: {error}; seep must see that it keeps what it answers (CONFIG GET)") from None
+        raise Misuse(f"store {shown(url)}: {error}; seep must see that it keeps what it answers (CONFIG GET)") from None
     except RedisError as error:
-        raise Misuse(f"store {url} does not answer: {error}; is Redis running there?") from None
+        raise Misuse(f"store {shown(url)} does not answer: {error}; is Redis running there?") from None
     finally:
         client.close()
     for name, wanted in WANTED.items():
         if found[name] != wanted:
             raise Misuse(
-                f"store {url} may forget what it has answered: {name} is {found[name]!r}; set it to {wanted!r}"
+                f"store {shown(url)} may forget what it has answered: {name} is {found[name]!r}; set it to {wanted!r}"
             )
 
 
