@@ -2,8 +2,9 @@
 
     magic(4) version(2) kind(2) length(8) header-crc(4) | payload | payload-crc(4) mac(32)
 
-The checksum finds damage, the MAC finds forgery and foreign keys; the header has a checksum of its own so that a
-flipped length is never believed. What is read is checked whole before any of it is decoded.
+The checksum finds damage, the MAC (`seep.state.mac`) finds forgery and foreign keys; the header has a checksum of its
+own so that a flipped length is never believed. What is read is checked whole before any of it is decoded. Format 3,
+which had HMAC-SHA256, is still read.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ from seep.model.ids import Generation, KeyRange, PartitionId
 from seep.state import plain
 from seep.state.checkpoint import Buffered, Checkpoint, Point
 from seep.state.ipc import Bytes, read_record, write_record
+from seep.state.mac import Mac
 
 MAGIC = b"SEEP"
-FORMAT = 3
+FORMAT = 4
+HASHED_FORMAT = 3
 
 CHECKPOINT = 1
 JOURNAL = 2
@@ -62,15 +65,10 @@ def seal(kind: int, payload: Sequence[Bytes], key: bytes) -> list[Bytes]:
     """The envelope around the payload's parts, as parts: nothing large is copied."""
     head = _HEAD.pack(MAGIC, FORMAT, kind, sum(memoryview(p).nbytes for p in payload))
     head += _SUM.pack(zlib.crc32(head))
-    mac = hmac.new(key, head, "sha256")
-    checksum = 0
-    for part in payload:
-        view = memoryview(part).cast("B")
-        mac.update(view)
-        checksum = zlib.crc32(view, checksum)
-    packed = _SUM.pack(checksum)
-    mac.update(packed)
-    return [head, *payload, packed + mac.digest()]
+    mac = Mac(key)
+    for part in (head, *payload):
+        mac.update(part)
+    return [head, *payload, _SUM.pack(mac.checksum) + mac.tag()]
 
 
 def sealed_bytes(data: Bytes) -> int:
@@ -88,16 +86,31 @@ def unseal(kind: int, data: Bytes, key: bytes) -> memoryview:
     if len(view) > end + TRAILER_BYTES:
         raise DamagedError("more bytes than were written")
     payload = view[HEADER_BYTES:end]
-    mac = hmac.new(key, view[: end + _SUM.size], "sha256").digest()
-    if not hmac.compare_digest(mac, bytes(view[end + _SUM.size :])):
-        # The MAC alone would do; the checksum tells damage from a foreign key.
-        if _SUM.unpack_from(view, end)[0] != zlib.crc32(payload):
-            raise DamagedError("the checksum does not match")
+    checksum, tag = _checks(view, end, key)
+    # The MAC alone would do; the checksum tells damage from a foreign key.
+    if _SUM.unpack_from(view, end)[0] != checksum:
+        raise DamagedError("the checksum does not match")
+    if not hmac.compare_digest(tag, bytes(view[end + _SUM.size :])):
         raise ForeignError("the MAC does not match: written with another job key")
     found = _HEAD.unpack_from(view)[2]
     if found != kind:
         raise DamagedError(f"expected kind {kind}, found {found}")
     return payload
+
+
+def format_of(data: Bytes) -> int:
+    """Of an envelope that has been unsealed."""
+    return int(_HEAD.unpack_from(data)[1])
+
+
+def _checks(view: memoryview, end: int, key: bytes) -> tuple[int, bytes]:
+    """The checksum and the MAC that should stand behind the payload."""
+    if format_of(view) == HASHED_FORMAT:
+        tag = hmac.digest(key, view[: end + _SUM.size], "sha256")
+        return zlib.crc32(view[HEADER_BYTES:end]), tag
+    mac = Mac(key)
+    mac.update(view[:end])
+    return mac.checksum, mac.tag()
 
 
 def _length(view: memoryview) -> int:
@@ -106,8 +119,8 @@ def _length(view: memoryview) -> int:
     magic, version, _, length = _HEAD.unpack_from(view)
     if magic != MAGIC or _SUM.unpack_from(view, _HEAD.size)[0] != zlib.crc32(view[: _HEAD.size]):
         raise DamagedError("the header is damaged")
-    if version != FORMAT:
-        raise ForeignError(f"format version {version}; this program reads {FORMAT}")
+    if version not in (FORMAT, HASHED_FORMAT):
+        raise ForeignError(f"format version {version}; this program reads {HASHED_FORMAT} and {FORMAT}")
     return int(length)
 
 

@@ -3,7 +3,7 @@
     section | section | ... | contents (in their envelope) | size of the contents(4) magic(4)
 
 A state of some size is cut by key range into sections, and β is a section of its own, so that whoever takes over some
-of the keys reads those sections and nothing else. The contents hold the size and the digest of each section, and are
+of the keys reads those sections and nothing else. The contents hold the size and the MAC of each section, and are
 themselves sealed: a section is checked when it is read, and one that is not needed is not read. What was torn off
 shows in the size of the whole. The contents come last, so that a section is written as soon as it is made: a fold of
 a large state never holds it whole.
@@ -12,6 +12,7 @@ a large state never holds it whole.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,8 +27,10 @@ from seep.state import plain
 from seep.state.checkpoint import Checkpoint
 from seep.state.codec import (
     CHECKPOINT,
+    HASHED_FORMAT,
     DamagedError,
     TruncatedError,
+    format_of,
     pack_checkpoint,
     seal,
     unpack_checkpoint,
@@ -36,6 +39,7 @@ from seep.state.codec import (
 )
 from seep.state.folding import fold
 from seep.state.ipc import Bytes
+from seep.state.mac import Mac, tag_of
 
 SECTIONED_BYTES = 4 << 20
 """A smaller state is one section: it is read whole, whoever needs it."""
@@ -52,7 +56,7 @@ class Section(NamedTuple):
     key_range: KeyRange | None
     """Whose entries it may hold (EVERYTHING: it is needed for any of them); None: it is β."""
     size: int
-    digest: bytes
+    tag: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +90,13 @@ def _write(checkpoint: Checkpoint, states: Iterable[tuple[KeyRange, ArrowState]]
     sections: list[Section] = []
 
     def section(key_range: KeyRange | None, piece: Checkpoint) -> list[Bytes]:
-        parts, digest, size = pack_checkpoint(piece), hashlib.sha256(), 0
-        for part in parts:
-            view = memoryview(part).cast("B")
-            digest.update(view)
-            size += len(view)
+        parts, mac = pack_checkpoint(piece), Mac(key)
+        size = sum(memoryview(part).nbytes for part in parts)
         # The next one begins on an 8-byte boundary of the file, too, where its columns are read in place.
         parts.append(bytes(-size % 8))
-        digest.update(parts[-1])
-        size += len(parts[-1])
-        sections.append(Section(key_range, size, digest.digest()))
+        for part in parts:
+            mac.update(part)
+        sections.append(Section(key_range, size + len(parts[-1]), mac.tag()))
         return parts
 
     for key_range, state in states:
@@ -116,13 +117,16 @@ class Saved:
 
     def __init__(self, size: int, read: Read, key: bytes) -> None:
         self._read = read
+        self._key = key
         tail = size - _TAIL.size
         if tail < 0:
             raise TruncatedError(f"{size} bytes, shorter than their own end")
         length, magic = _TAIL.unpack(bytes(self._bytes(tail, _TAIL.size)))
         if magic != _MAGIC or length > tail:
             raise DamagedError("the end is damaged, or missing")
-        payload = unseal(CHECKPOINT, self._bytes(tail - length, length), key)
+        envelope = self._bytes(tail - length, length)
+        payload = unseal(CHECKPOINT, envelope, key)
+        self._hashed = format_of(envelope) == HASHED_FORMAT
         try:
             self.contents = plain.unpack(Contents, unpack_plain(payload))
         except plain.MisfitError as error:
@@ -187,8 +191,9 @@ class Saved:
 
     def _section(self, section: Section, offset: int) -> Bytes:
         data = self._bytes(offset, section.size)
-        if hashlib.sha256(data).digest() != section.digest:
-            raise DamagedError("the digest of a section does not match")
+        tag = hashlib.sha256(data).digest() if self._hashed else tag_of(data, self._key)
+        if not hmac.compare_digest(tag, section.tag):
+            raise DamagedError("the MAC of a section does not match")
         return data
 
     def _bytes(self, offset: int, size: int) -> Bytes:
