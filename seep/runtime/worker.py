@@ -25,7 +25,7 @@ from seep.partition.source import SourcePartition
 from seep.partition.worker import Worker
 from seep.protocol import wire
 from seep.protocol.effects import Effect, Publish, ReleaseWorker, Send, WantWorkers
-from seep.protocol.journal import Journal
+from seep.protocol.journal import SHADOW, Journal
 from seep.protocol.messages import Leave
 from seep.runtime.arrivals import Arrival, Arrivals
 from seep.runtime.background import Background
@@ -38,6 +38,7 @@ from seep.runtime.hosts import this_place
 from seep.runtime.job import JobDirectory
 from seep.runtime.notes import StoreNotes
 from seep.runtime.numbers import Snapshot, snapshot
+from seep.runtime.precedence import Precedence
 from seep.runtime.spill import spill_into
 from seep.runtime.timekeeper import Timekeeper
 
@@ -72,6 +73,7 @@ class WorkerHost:
         self.letters = DeadLetters(job.path)
         self.time = Timekeeper()
         self.gaps = Gaps()
+        self.precedence = Precedence()
         self.arrivals: dict[PartitionId, Arrivals] = {}
         self.recovered: dict[PartitionId, int] = {}
         """By partition: how often it came here because it was lost elsewhere."""
@@ -164,6 +166,8 @@ class WorkerHost:
     def _look_around(self, at_ms: float) -> None:
         self.time.look(self.machine.partitions.values(), self.machine.busy_ms, at_ms)
         self.gaps.look(self.machine.partitions.values(), self.machine.desk.journal, at_ms)
+        partitions = self.machine.partitions.values()
+        self.precedence.give_way(bool(partitions) and all(p.entry.role == SHADOW for p in partitions))
         self.transport.lost()  # peers come back by themselves, or the controller says who took over
         away_ms, self._looked_ms = at_ms - self._looked_ms, at_ms
         if self.transport.connected(CONTROLLER) or away_ms > AWAY_MS:
