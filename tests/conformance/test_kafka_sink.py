@@ -9,6 +9,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import count
+from random import Random
+from string import ascii_letters, digits
 from typing import Any
 
 import pyarrow as pa
@@ -261,11 +263,54 @@ def test_a_message_that_is_too_large_is_a_dead_letter(kafka: KafkaBroker, topic:
     assert [json.loads(m.value())["text"] for m in read_all(kafka.address, topic)] == ["a", "b", "c", "a", "b"]
 
 
-def test_a_topic_that_takes_less_than_the_client_stops_the_flow_with_a_report(kafka: KafkaBroker) -> None:
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_what_is_too_large_for_the_topic_is_a_dead_letter(kafka: KafkaBroker, guarantee: str) -> None:
+    """Many small ones never are, whatever the client puts together; nor is one that is small once it is compressed."""
     topic = make_topic(kafka.address, f"sink-{next(_NUMBERS)}", config={"max.message.bytes": "2000"})
-    sink = seep.KafkaSink(topic, servers=kafka.address, config={"compression.type": "none"}).prepared()
-    with pytest.raises(seep.Misuse, match=r"KafkaSink 'sink-.*: .*too large.*message\.max\.bytes"):
-        sink.open(Opening("out"))([Committed(1, rows_of(["x" * 9000]), False)])
+    refused: list[tuple[int, int, str]] = []
+    noise, even = random_text(9_000), "x" * 9_000
+    small = [random_text(size) for size in range(100, 1_800, 50)]
+    rows = [*small, noise, even, random_text(9_001), "last"]
+    sink = seep.KafkaSink(topic, servers=kafka.address).prepared()
+    publish = sink.open(
+        Opening("out", guarantee=guarantee, refuse=lambda epoch, one: refused.append((epoch, one.position, one.reason)))
+    )
+    publish([Committed(1, rows_of(rows), False), Committed(2, rows_of([noise, "later"]), False)])
+    publish([Committed(3, rows_of(["end"]), False)])
+    found = [json.loads(message.value())["text"] for message in read_all(kafka.address, topic)]
+    given = [*small, even, "last", "later", "end"]
+    if guarantee == "exactly-once":
+        assert found == given
+    else:
+        assert list(dict.fromkeys(found)) == given, "some may come twice"
+    first = len(small)
+    assert [(epoch, place) for epoch, place, _ in refused] == [(1, first), (1, first + 2), (2, 0)]
+    assert {reason.partition(" bytes ")[2] for _, _, reason in refused} == {
+        "is more than the topic takes (max.message.bytes=2000)"
+    }
+
+
+def test_at_most_once_what_is_too_large_for_the_topic_is_given_up(kafka: KafkaBroker) -> None:
+    topic = make_topic(kafka.address, f"sink-{next(_NUMBERS)}", config={"max.message.bytes": "2000"})
+    publish = seep.KafkaSink(topic, servers=kafka.address).prepared().open(Opening("out", guarantee="at-most-once"))
+    with pytest.raises(ConnectionError, match="too large"):
+        publish([Committed(1, rows_of(["a", random_text(9_000)]), False)])
+    publish([Committed(2, rows_of(["b"]), False)])
+    assert written(kafka, topic)[-1:] == ["b"]
+
+
+def test_a_topic_that_takes_less_than_it_did_stops_the_flow_with_a_report(kafka: KafkaBroker) -> None:
+    topic = make_topic(kafka.address, f"sink-{next(_NUMBERS)}", config={"max.message.bytes": "2000"})
+    sink = seep.KafkaSink(topic, servers=kafka.address).prepared()
+    for known in (None, 100_000):
+        sink._limit_bytes = known
+        with pytest.raises(seep.Misuse, match=r"KafkaSink 'sink-.*: .*too large.*message\.max\.bytes"):
+            sink.open(Opening("out"))([Committed(1, rows_of([random_text(9_000)]), False)])
+
+
+def random_text(size: int) -> str:
+    """Which no compression makes much smaller."""
+    return "".join(Random(size).choices(ascii_letters + digits, k=size))
 
 
 def test_functions_make_messages_and_choose_partitions(kafka: KafkaBroker) -> None:

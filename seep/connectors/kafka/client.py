@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 from typing import Any
 
 from seep.connectors import trouble
@@ -176,6 +177,19 @@ def partitions_of(who: str, client: Any, topic: str, trouble: Trouble) -> int:
         if waited > CONNECT_SECONDS:
             raise Retry(f"{who}: {words(found.error)}")
         time.sleep(0.2)
+
+
+def limit_of(who: str, settings: Mapping[str, Any], topic: str) -> int | None:
+    """The largest batch that a topic takes, in bytes; None: it is not ours to know."""
+    kafka, admin = library(who), import_module("confluent_kafka.admin")
+    wanted = admin.ConfigResource(admin.ConfigResource.Type.TOPIC, topic)
+    client = make(who, admin.AdminClient, settings)
+    try:
+        answer = client.describe_configs([wanted], request_timeout=ASK_SECONDS)[wanted].result()
+    except kafka.KafkaException:  # no right to ask, or it cannot tell: a message that is too large then stops the flow
+        return None
+    found = answer.get("max.message.bytes")
+    return int(found.value) if found is not None and found.value else None
 
 
 def like(pattern: str, topics: Iterable[str]) -> list[str]:

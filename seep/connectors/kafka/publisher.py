@@ -59,8 +59,18 @@ SHOWN_LETTERS = 10_000
 Partitioner = Callable[[bytes | None, int], int]
 
 
+BATCH_BYTES = 61
+"""What a broker counts for a batch beside its messages."""
+MESSAGE_BYTES = 36
+"""What the client counts for a message beside its key, value and headers, at most."""
+
+
 class UnknownTopic(ConnectionError):
     """One that was there when the flow started. Brokers that start may say so of any for a moment."""
+
+
+class TooLarge(ConnectionError):
+    """The broker has refused a message. It is known which, and left out the next time."""
 
 
 class Publisher:
@@ -75,13 +85,16 @@ class Publisher:
         opening: Opening,
         make_encoder: Callable[[pa.Schema], Encoder],
         partitioner: Partitioner | None = None,
+        limit_bytes: int | None = None,
     ) -> None:
+        """`limit_bytes`: a batch that is larger is refused by the broker, as far as is known."""
         self._who, self._topic, self._settings, self._name = who, topic, dict(settings), name
         self._transactional = opening.guarantee == "exactly-once"
         self._marking = opening.guarantee != AT_MOST_ONCE
         self._table = opening.table_keys is not None
         self._forgotten, self._care, self._refuse = opening.forgotten, opening.care, opening.refuse
         self._partitioner, self._partitions = partitioner, 0
+        self._limit_bytes = limit_bytes
         self._make_encoder = make_encoder
         self._encoder: Encoder | None = None
         self._trouble = Trouble(who)
@@ -97,8 +110,21 @@ class Publisher:
         """When the broker first said that there is no such topic, and nothing went well since."""
         self._refused: list[tuple[int, Refused]] = []
         """By epoch: what is left out of the transaction that is open."""
+        self._too_large: set[tuple[bytes | None, bytes]] = set()
+        """Key and value of those that the broker has refused, until all else of their epochs is there."""
 
     def publish(self, commits: Sequence[Committed]) -> int:
+        while True:
+            known = len(self._too_large)
+            try:
+                return self._publish(commits)
+            except TooLarge:
+                # At most once nothing is tried again: what was written of the epoch would come twice.
+                if not self._marking or len(self._too_large) == known:
+                    self._too_large.clear()
+                    raise
+
+    def _publish(self, commits: Sequence[Committed]) -> int:
         kafka = library(self._who)
         try:
             self._begin()
@@ -130,6 +156,10 @@ class Publisher:
         self._drop()
         kafka = library(self._who)
         settings = {**_PRODUCER, **self._settings, "error_cb": self._trouble.hears}
+        if self._limit_bytes is not None:
+            # A batch of several messages then never is too large, so one that is refused is a single message. That it
+            # is, only the broker can say: it counts what is left after compression.
+            settings["batch.size"] = min(int(settings.get("batch.size", 1_000_000)), self._limit_bytes - BATCH_BYTES)
         if self._transactional:
             settings["transactional.id"] = self._name
         producer = make(self._who, kafka.Producer, settings)
@@ -168,6 +198,7 @@ class Publisher:
         if self._marking:
             self._commit(commits[-1].epoch)
         self._mark, self._marked_at = commits[-1].epoch, time.monotonic()
+        self._too_large.clear()
         for epoch, refused in self._refused:
             self._refuse(epoch, refused)
 
@@ -198,6 +229,10 @@ class Publisher:
             if isinstance(value, Unwritten):
                 self._refused.append((commit.epoch, Refused(value.text[:SHOWN_LETTERS], value.reason, number)))
                 continue
+            if self._too_large and (key, value) in self._too_large:
+                reason = f"is more than the topic takes (max.message.bytes={self._limit_bytes})"
+                self._refused.append((commit.epoch, _unsent(value, reason, number)))
+                continue
             place = {} if self._partitioner is None else {"partition": self._place(self._partitioner, key)}
             while True:
                 try:
@@ -209,9 +244,8 @@ class Publisher:
                     # The client takes nothing beyond its `message.max.bytes`, and never will. Nothing was sent.
                     if problem.args[0].code() != kafka.KafkaError.MSG_SIZE_TOO_LARGE:
                         raise
-                    text = (value or b"")[:SHOWN_LETTERS].decode(errors="replace")
-                    reason = f"a message of {len(value or b'')} bytes is more than message.max.bytes of the client"
-                    self._refused.append((commit.epoch, Refused(text, reason, number)))
+                    reason = "is more than message.max.bytes of the client"
+                    self._refused.append((commit.epoch, _unsent(value, reason, number)))
                     break
                 except BufferError:  # its queue is full: the broker is slower than we are
                     self._producer.poll(QUEUE_SECONDS)
@@ -253,9 +287,19 @@ class Publisher:
             why = self._trouble.latest or f"not within {WAIT_SECONDS:.0f} s"
             raise ConnectionError(f"{self._who}: {left} messages not written: {why}")
 
-    def _delivered(self, error: Any, _message: Any) -> None:
-        if error is not None and self._failed is None:
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is None:
+            return
+        if error.code() == library(self._who).KafkaError.MSG_SIZE_TOO_LARGE and self._is_large(message):
+            self._too_large.add((message.key(), message.value()))
+        if self._failed is None:
             self._failed = error
+
+    def _is_large(self, message: Any) -> bool:
+        """Alone, as it is: else the topic takes less by now than it did."""
+        parts = [message.key(), message.value(), *(part for header in message.headers() or () for part in header)]
+        size = sum(len(part) for part in parts if part is not None)
+        return self._limit_bytes is not None and size > self._limit_bytes - BATCH_BYTES - MESSAGE_BYTES
 
     def _judged(self, error: Any) -> Exception:
         """To be tried again, or not."""
@@ -267,6 +311,8 @@ class Publisher:
             kinds.CLUSTER_AUTHORIZATION_FAILED,
             kinds.INVALID_TRANSACTION_TIMEOUT,
         )
+        if error.code() == kinds.MSG_SIZE_TOO_LARGE and self._too_large:
+            return TooLarge(f"{self._who}: {words(error)}")
         if error.code() == kinds.MSG_SIZE_TOO_LARGE:
             how = "set message.max.bytes in config= to what the topic takes: what is larger becomes a dead letter"
             return Misuse(f"{self._who}: {words(error)}; {how}")
@@ -281,3 +327,8 @@ class Publisher:
         if self._producer is not None:
             self._producer.purge()
             self._producer = None
+
+
+def _unsent(value: bytes | None, reason: str, number: int) -> Refused:
+    text = (value or b"")[:SHOWN_LETTERS].decode(errors="replace")
+    return Refused(text, f"a message of {len(value or b'')} bytes {reason}", number)

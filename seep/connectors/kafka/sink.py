@@ -17,6 +17,7 @@ from seep.connectors.kafka.client import (
     check_headers,
     check_place,
     library,
+    limit_of,
     make,
     partitions_of,
     settings_of,
@@ -70,6 +71,7 @@ class KafkaSink:
         self._config = check_config(self._who, config)
         self._partitioner = partitioner
         self._run = ""
+        self._limit_bytes: int | None = None
 
     def check(self, schema: pa.Schema, table_keys: tuple[str, ...] | None) -> None:
         """Can rows of these columns be written?"""
@@ -94,6 +96,7 @@ class KafkaSink:
             client.close()
         found = copy.copy(self)
         found._run = secrets.token_hex(8)
+        found._limit_bytes = limit_of(self._who, settings_of(self.servers, self._config), self.topic)
         return found
 
     def open(self, opening: Opening) -> Publish:
@@ -102,7 +105,8 @@ class KafkaSink:
         settings = settings_of(self.servers, self._config)
         name = f"seep-{self._run}-{opening.name}-{opening.number}"
         make_encoder = partial(self.encoder, table_keys=opening.table_keys)
-        return self.publisher(self._who, self.topic, settings, name, opening, make_encoder, self._partitioner).publish
+        given = (self._who, self.topic, settings, name, opening, make_encoder, self._partitioner, self._limit_bytes)
+        return self.publisher(*given).publish
 
     def encoder(self, schema: pa.Schema, table_keys: tuple[str, ...] | None) -> Encoder:
         aside = (BUCKET,) if table_keys is None else (BUCKET, CHANGE)

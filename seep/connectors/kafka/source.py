@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from seep.connectors.contract import Refused, Rows
+from seep.connectors.kafka.careful import decode_carefully
 from seep.connectors.kafka.client import (
     ASK_SECONDS,
     Trouble,
@@ -36,7 +37,7 @@ from seep.connectors.kafka.decoders import Decoded, Decoder, decoder_of
 from seep.connectors.kafka.discovery import REFRESH, REFRESH_MS, Discovery, Place, number_of
 from seep.connectors.kafka.reader import PartitionReader, consumer_settings
 from seep.errors import Misuse
-from seep.model.care import CAREFREE, DIED_IN_MESSAGE, Care, Spot
+from seep.model.care import CAREFREE, Care
 from seep.model.schema import TIMESTAMP, physical
 
 METADATA = {"_key": pa.binary(), "_partition": pa.int64(), "_offset": pa.int64(), "_timestamp": TIMESTAMP}
@@ -312,8 +313,12 @@ class KafkaSource:
 
     def _rows(self, reader: PartitionReader, messages: list[Any], at: int, after: int, ended: bool) -> Rows:
         values = reader.values(messages)
-        decoded = self._decoder.decode(values) if not self.care.needed else self._warily(reader, messages, values)
         where = (reader.topic, reader.partition)
+        if self.care.needed:
+            place = f"{reader.topic}:{reader.partition}"
+            decoded = decode_carefully(self._decoder, self.care, reader.who, place, messages, values)
+        else:
+            decoded = self._decoder.decode(values)
         refused = self._gap(reader, at, after) + tuple(
             Refused(_shown(values[number]), reason, self._position(*where, messages[number].offset()))
             for number, reason in decoded.refused
@@ -322,22 +327,6 @@ class KafkaSource:
             self._rows_of_message = max(1, decoded.record.num_rows // len(messages))
         record = self._with_metadata(decoded, messages) if self.metadata else decoded.record
         return Rows(record, self._position(*where, after), ended, refused)
-
-    def _warily(self, reader: PartitionReader, messages: list[Any], values: list[bytes | None]) -> Decoded:
-        """One has killed whoever decoded it: each is noted first, by its offset, and left out once it is found."""
-        records, of_row, refused = [self._decoder.decode([]).record], list[int](), list[tuple[int, str]]()
-        for number, (message, value) in enumerate(zip(messages, values, strict=True)):
-            spot = Spot(f"{reader.topic}:{reader.partition}:message", 0, message.offset())
-            if spot in self.care.skips:
-                refused.append((number, DIED_IN_MESSAGE))
-                continue
-            self.care.begin(spot, f"{reader.who}: the message at offset {message.offset()}", fails=False)
-            found = self._decoder.decode([value])
-            self.care.end()
-            records.append(found.record)
-            of_row += [number] * found.record.num_rows
-            refused += [(number, why) for _, why in found.refused]
-        return Decoded(pa.concat_batches(records), of_row, refused)
 
     def _with_metadata(self, decoded: Decoded, messages: list[Any]) -> pa.RecordBatch:
         columns = [
