@@ -32,7 +32,7 @@ from operators.ordered import Edge
 from operators.reproducible import AnyOrderMean, AnyOrderTotal, AnyOrderVariance
 from operators.sketches import DistinctSketch, QuantileSketch
 from operators.spread import ExactVariance, FloatVariance
-from operators.stateless import evaluated
+from operators.stateless import columns_read, evaluated
 from seep.errors import Misuse
 from seep.model.schema import normalise, physical_type
 
@@ -99,7 +99,7 @@ class Spec:
         if self.whole:
             return set(schema.names)
         if isinstance(self.column, pl.Expr):
-            return set(self.column.meta.root_names())
+            return columns_read(self.column)
         return set() if self.column is None else {self.column}
 
     def input_type(self, schema: pa.Schema) -> pa.DataType | None:
@@ -238,7 +238,7 @@ def evaluate(record: pa.RecordBatch, expressions: dict[str, pl.Expr]) -> dict[st
     if not expressions:
         return {}
     # Only the columns that are read: giving Polars a string column copies it.
-    roots = {name for expression in expressions.values() for name in expression.meta.root_names()}
+    roots = set[str]().union(*map(columns_read, expressions.values()))
     unknown = sorted(roots.difference(record.schema.names))
     if unknown:
         raise Misuse(f"an expression reads {unknown[0]!r}, which is not among {', '.join(record.schema.names)}")

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import expm1, sqrt
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,8 @@ _ROWS_AT_ONCE = 32_768
 """The passes over a stretch of rows, one for each aggregate, find it in the processor's cache."""
 _KEYS_KEPT = 65_536
 """So many keys may stay in the index though they no longer come."""
+_GLANCE_ROWS, _MOSTLY = 1_024, 0.9
+"""So few rows, from all over the sample, will do where nearly all of them have keys of their own."""
 _SAMPLE_ROWS = 8_192
 _HOT_ROWS, _HOT_PARTS = 64, 16
 """A key is hot with so many rows of a sample if they are as much as one of so many partitions has of all the others."""
@@ -95,16 +98,34 @@ def worth_folding(record: pa.RecordBatch, keys: Sequence[str]) -> bool:
     """
     if not keys:
         return True
-    sample = record.slice(0, _SAMPLE_ROWS).select(list(keys))
+    first = record.slice(0, _SAMPLE_ROWS).select(list(keys))
+    glance = _kinds(first.take(pa.array(np.arange(0, first.num_rows, max(1, first.num_rows // _GLANCE_ROWS)))))
+    if glance.keys_among(record.num_rows) > _MOSTLY * record.num_rows and glance.most < glance.rows / _HOT_PARTS / 2:
+        return False
+    sample = _kinds(first)
+    often = 2 * sample.keys_among(record.num_rows) <= record.num_rows
+    return often or sample.most >= max(_HOT_ROWS, sample.rows / _HOT_PARTS)
+
+
+class _Kinds(NamedTuple):
+    """Of some rows: how many, their different keys, and the rows of the most frequent one."""
+
+    rows: int
+    found: int
+    most: int
+
+    def keys_among(self, rows: int) -> float:
+        return keys_among(rows, self.rows, self.found)
+
+
+def _kinds(sample: pa.RecordBatch) -> _Kinds:
     kind = sample.schema.field(0).type
-    if len(keys) == 1 and (pa.types.is_integer(kind) or pa.types.is_string(kind)):
+    if sample.num_columns == 1 and (pa.types.is_integer(kind) or pa.types.is_string(kind)):
         counts = pc.value_counts(sample.column(0)).field("counts")
     else:
         table = pa.Table.from_batches([sample])
-        counts = table.group_by(list(keys), use_threads=False).aggregate([([], "count_all")]).column("count_all")
-    most = pc.max(counts).as_py() or 0
-    often = 2 * keys_among(record.num_rows, sample.num_rows, len(counts)) <= record.num_rows
-    return bool(often or most >= max(_HOT_ROWS, sample.num_rows / _HOT_PARTS))
+        counts = table.group_by(sample.schema.names, use_threads=False).aggregate([([], "count_all")])["count_all"]
+    return _Kinds(sample.num_rows, len(counts), pc.max(counts).as_py() or 0)
 
 
 def keys_among(rows: int, sampled: int, found: int) -> float:

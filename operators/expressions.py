@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 
 from operators.samples import sample_frames
-from operators.stateless import Project, evaluated, frame_of
+from operators.stateless import Project, columns_read, evaluated, frame_of
 from seep.errors import Misuse
 from seep.model.schema import physical, refuse_names
 
@@ -77,7 +77,7 @@ def evaluate_empty(empty: pl.DataFrame, expression: pl.Expr) -> pl.DataFrame:
     try:
         return empty.select(expression)
     except pl.exceptions.ColumnNotFoundError as error:
-        missing = [name for name in expression.meta.root_names() if name not in empty.columns]
+        missing = sorted(columns_read(expression).difference(empty.columns))
         what = f"unknown column {missing[0]!r}" if missing else str(error).splitlines()[0]
         raise Misuse(f"{what}; there are {', '.join(empty.columns)}") from error
     except pl.exceptions.PolarsError as error:
@@ -95,10 +95,16 @@ def refuse_neighbours(expression: pl.Expr, schema: pa.Schema) -> None:
     >>> refuse_neighbours(pl.col("x").cum_sum(), pa.schema([("x", pa.int64())]))
     Traceback (most recent call last):
     seep.errors.Misuse: the expression looks at neighbouring rows, it must be row by row: col("x").cum_sum()
+
+    More or fewer values than rows are refused, too: where their number happens to fit, they would get to other rows.
     """
-    for part in _parts(expression):
+    parts = list(_parts(expression))
+    for part in parts:
         if _looks_around(part, schema, whole=part is expression):
             raise Misuse(f"the expression looks at neighbouring rows, it must be row by row: {expression}")
+    if any(map(_changes_length, parts)) or _is_no_single_value(expression, schema):
+        hint = "filter(..) drops rows, flat_map(..) makes several of one"
+        raise Misuse(f"the expression must give one value for each row ({hint}): {expression}")
 
 
 def _parts(expression: pl.Expr) -> Iterator[pl.Expr]:
@@ -142,6 +148,36 @@ def _suits(frame: pl.DataFrame, expression: pl.Expr) -> bool:
     return True
 
 
+_RESIZING = ("Explode", "Filter", "Gather", "Slice")
+_RESIZING_FUNCTIONS = ("DropNans", "DropNulls")
+
+
+def _changes_length(part: pl.Expr) -> bool:
+    """Does this step of an expression, by what it is, take values out of a column or put some in?
+
+    Generated rows need not show it: text without a space has one word. Inside of lists, where no column can be
+    named, it may.
+    """
+    if not columns_read(part):
+        return False
+    try:
+        ((kind, inner),) = json.loads(part.meta.serialize(format="json")).items()
+    except (pl.exceptions.PolarsError, ValueError):  # a user's function inside
+        return False
+    return kind in _RESIZING or (kind == "Function" and inner["function"] in _RESIZING_FUNCTIONS)
+
+
+def _is_no_single_value(expression: pl.Expr, schema: pa.Schema) -> bool:
+    for frame in sample_frames(schema):
+        for i in range(frame.height):
+            try:
+                if frame.slice(i, 1).select(expression).height != 1:
+                    return True
+            except pl.exceptions.PolarsError:
+                continue
+    return False
+
+
 _CALM_FUNCTIONS = ("FillNull", {"Boolean": "IsNull"}, {"Boolean": "IsNotNull"}, {"Boolean": "Not"})
 
 
@@ -153,7 +189,7 @@ def never_raises(expression: pl.Expr, schema: pa.Schema) -> bool:
     >>> never_raises((pl.col("x") + 1 > 2).alias("y"), numbers), never_raises(pl.col("x").cast(pl.Int8), numbers)
     (True, False)
     """
-    kinds = [schema.field(name).type for name in expression.meta.root_names()]
+    kinds = [schema.field(name).type for name in columns_read(expression)]
     if any(pa.types.is_nested(kind) or pa.types.is_decimal(kind) for kind in kinds):
         return False
     try:

@@ -45,6 +45,17 @@ def frame_of(record: pa.RecordBatch) -> pl.DataFrame:
     return pl.DataFrame(record)
 
 
+def columns_read(expression: pl.Expr) -> set[str]:
+    """The columns that an expression reads, each once.
+
+    `list.filter` and the like name what is inside of a list as a column without a name.
+
+    >>> columns_read(pl.col("l").list.filter(pl.element() > 1).list.len() + pl.col("x")) == {"l", "x"}
+    True
+    """
+    return set(expression.meta.root_names()) - {""}
+
+
 def evaluated(frame: pl.DataFrame, expressions: Iterable[pl.Expr]) -> pl.DataFrame:
     """The frame with these columns besides, each row as it would be among others.
 

@@ -45,7 +45,9 @@ class FileSource:
         self.format = format or _FORMATS.get(Path(self.files[0]).suffix, "")
         self.follow = follow
         if self.format not in ("parquet", "csv", "jsonl", "text"):
-            raise Misuse(f"FileSource: format of {self.files[0]!r}?; give format=, one of parquet, csv, jsonl, text")
+            raise Misuse(
+                f"FileSource: format={format!r} of {self.files[0]!r}; give format=, one of parquet, csv, jsonl, text"
+            )
         if follow and self.format == "parquet":
             raise Misuse("FileSource: a Parquet file is written once, it cannot be followed")
         if follow and schema is None and self.format != "text":

@@ -31,6 +31,8 @@ class MemorySource:
             record = chunks[0] if chunks else pa.RecordBatch.from_pylist([], schema=table.schema)
             self._record = normalise(record)
         else:
+            if not isinstance(rows, Iterable):
+                raise Misuse(f"MemorySource: {rows!r} is neither rows nor a pyarrow.Table")
             found = list(rows)
             self._record = record_of(found, schema_of(schema) if schema is not None else infer_schema(found))
 

@@ -28,8 +28,15 @@ from seep.flow.pruning import prune
 from seep.partition.contract import Edge, Graph, Node
 
 
+def known_flow(given: Any) -> Flow:
+    if not isinstance(given, Flow):
+        raise Misuse(f"{given!r} is no Flow; give the one that the streams were made from, not a stream")
+    return given
+
+
 def compile_flow(flow: Flow) -> Graph:
     """The plan a job runs. Refuses a flow that could not run."""
+    flow = known_flow(flow)
     if not any(vertex.kind == "source" for vertex in flow.vertices):
         raise Misuse(f"{flow.place}: the flow {flow.name!r} has no source")
     names = name_vertices(flow)

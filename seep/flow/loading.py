@@ -7,11 +7,11 @@ from seep.flow.logical import Input, Vertex, chains
 
 
 def loading_sources(flow: Flow) -> set[Vertex]:
-    """The sources of every Table whose rows all come from bounded ones."""
+    """The sources of every `table()`, and of every Table that rows are joined with, if all of them are bounded."""
     found: set[Vertex] = set()
     for vertex in flow.vertices:
-        # What is broadcast to join_table is held there as a Table is.
-        filled = {"table": vertex.inputs, "join_table": tuple(one for one in vertex.inputs if one.broadcast)}
+        # The first input of join_table is the Table, whatever made it, or a stream that is broadcast and held as one.
+        filled = {"table": vertex.inputs, "join_table": vertex.inputs[:1]}
         sources = sources_of(filled.get(vertex.verb, ()))
         if not any(getattr(source.make, "endless", False) for source in sources):
             found |= sources

@@ -21,7 +21,7 @@ from operators.expressions import never_raises
 from operators.history import AT
 from operators.join import IntervalJoin
 from operators.joining import SIDES, JoinInput
-from operators.stateless import AddTime, Keep, Project, Split
+from operators.stateless import AddTime, Keep, Project, Split, columns_read
 from operators.step import Step
 from operators.table import GONE
 from operators.table_lookup import TableLookup
@@ -80,10 +80,10 @@ def _needed(stage: Stage, names: Names) -> Names:
         case Project():
             chosen = _projecting(step, names)
             copied = frozenset(old for _, old in chosen.columns if old is not None)
-            return copied.union(*(expression.meta.root_names() for expression in chosen.computed))
+            return copied.union(*map(columns_read, chosen.computed))
         case AddTime():
             return names - {step.schema.names[-1]} | {step.column, *(column for column, _, _ in step.others)}
-    return names.union(*(expression.meta.root_names() for expression in _expressions(step) or ()))
+    return names.union(*map(columns_read, _expressions(step) or ()))
 
 
 def _may_refuse(stage: Stage) -> bool:

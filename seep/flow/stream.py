@@ -126,6 +126,8 @@ class Stream(Dataset):
             return self._mapped("map_batch", MapBatch("map_batch", fn, declared, on_error))
 
     def _mapped(self, verb: str, step: MapRows | FlatMapRows | MapBatch) -> Stream:
+        if not callable(step.function):
+            raise Misuse(f"{step.function!r} is no function; give one from a row or, to map_batch, a record batch")
         # A function may have changed any key, so the stream is unkeyed.
         schema = physical(step.schema)
         return Stream(self.flow, self._stage(verb, step), schema, None, keyed.kept_time(self, schema))

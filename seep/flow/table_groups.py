@@ -13,6 +13,7 @@ from operators.derived import TryChanges
 from operators.expressions import never_raises
 from operators.ranking import check_ranking
 from operators.retract import Retract
+from operators.stateless import columns_read
 from operators.table_aggregate import TableAggregate
 from operators.table_top import TableTop
 from seep.errors import Misuse
@@ -100,7 +101,7 @@ def _read(table: Table, keys: tuple[str, ...], aggregates: dict[str, Spec]) -> p
         return table.schema
     names: set[Any] = {*keys, *table.primary}
     for spec in aggregates.values():
-        names |= set(spec.column.meta.root_names()) if isinstance(spec.column, pl.Expr) else {spec.column}
+        names |= columns_read(spec.column) if isinstance(spec.column, pl.Expr) else {spec.column}
     missing = sorted(names.difference({*table.schema.names, None}))
     if missing:
         raise Misuse(f"an aggregate reads {missing[0]!r}, which is not among {', '.join(table.schema.names)}")

@@ -50,9 +50,16 @@ class Condemned(Exception):
 class Care:
     """Of one epoch."""
 
-    def __init__(self, skips: frozenset[Spot] = frozenset(), note: Callable[[Spot | None], bool] | None = None) -> None:
-        """`note`: keeps where the run is (None: at no row), and says whether that row is not to be run any more."""
+    def __init__(
+        self,
+        skips: frozenset[Spot] = frozenset(),
+        note: Callable[[Spot | None], bool] | None = None,
+        suspect: Spot | None = None,
+    ) -> None:
+        """`note`: keeps where the run is (None: at no row), and says whether that row is not to be run any more.
+        `suspect`: where the one before us was when it died."""
         self.skips = skips
+        self.suspect = suspect
         self._note = note
 
     @property

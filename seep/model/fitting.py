@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from enum import Enum
 from functools import reduce
 from itertools import chain
@@ -108,6 +108,8 @@ def _refuse_unfit(values: Iterable[Any], found: set[type], kind: pa.DataType, wh
         if any(map(_counts, found)):
             fit = next(name for is_kind, name in _TEMPORAL if is_kind(kind))
             _refuse(values, lambda value: _counts(type(value)), kind, where, f"; give a {fit}, or declare an int")
+        if pa.types.is_date(kind) and any(issubclass(one, datetime) for one in found):
+            _refuse(values, _has_a_time, kind, where, "; take its .date(), or declare a datetime")
     elif pa.types.is_string(kind):
         if any(issubclass(one, bytes | bytearray | memoryview) for one in found):
             _refuse(values, lambda value: not isinstance(value, str), kind, where, "; decode it, or declare bytes")
@@ -149,6 +151,10 @@ def _refuse(values: Iterable[Any], is_wrong: Any, kind: pa.DataType, where: str,
 def _counts(one: type) -> bool:
     """Is it a type of plain numbers? numpy's timedelta64 calls itself one."""
     return issubclass(one, numbers.Number) and one.__name__ != "timedelta64"
+
+
+def _has_a_time(value: Any) -> bool:
+    return isinstance(value, datetime) and value.time() != time.min
 
 
 def plain(value: Any) -> Any:

@@ -196,7 +196,11 @@ def _to_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def record_of(rows: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
-    """Rows (dicts, dataclasses, tuples in field order, or scalars for one column) as columns in physical form."""
+    """Rows (dicts, dataclasses, tuples in field order, or scalars for one column) as columns in physical form.
+
+    >>> record_of([[1, 2], [3]], pa.schema({"items": pa.list_(pa.int64())})).to_pylist()
+    [{'items': [1, 2]}, {'items': [3]}]
+    """
     columns = _columns(rows, schema)
     kinds = physical(schema)
     fields = zip(columns, schema, kinds.types, strict=True)
@@ -206,7 +210,8 @@ def record_of(rows: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
 
 def _columns(rows: Sequence[Any], schema: pa.Schema) -> list[Sequence[Any]]:
     names, kinds = schema.names, set(map(type, rows))
-    getters = {kind: _getter(kind, names) for kind in kinds}
+    one_list = len(names) == 1 and pa.types.is_list(physical_type(schema.types[0]))
+    getters = {kind: _from_scalar if one_list and issubclass(kind, list) else _getter(kind, names) for kind in kinds}
     if set(getters.values()) == {_from_scalar}:
         return [rows]
     if all(issubclass(kind, tuple) and getattr(kind, "_fields", None) == tuple(names) for kind in kinds):

@@ -260,6 +260,10 @@ def test_wrong_sources_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(b"")
     with pytest.raises(seep.Misuse, match="give format="):
         seep.FileSource(tmp_path / "a.bin")
+    with pytest.raises(seep.Misuse, match=r"format='xml' of .*a\.bin"):
+        seep.FileSource(tmp_path / "a.bin", format="xml")
+    with pytest.raises(seep.Misuse, match="MemorySource: 5 is neither rows nor"):
+        seep.MemorySource(5)
     with pytest.raises(seep.Misuse, match="either fn or fn_batch"):
         seep.GeneratorSource()
     for wrong in (0, "x", 1.5):

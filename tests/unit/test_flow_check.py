@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import seep
+import seep.testing
 from operators.expressions import refuse_neighbours
 from seep.flow.check import check, graph_problems
 from seep.flow.compile import compile_flow
@@ -98,6 +99,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "bad epoch": (lambda: seep.Flow("x", epoch="0s"), "Flow: duration '0s'"),
     "time of a wrong type": (lambda: stream().event_time("n"), "not a timestamp"),
     "clashing aggregate": (lambda: stream().key_by("k").aggregate(k=seep.count()), "'k' is taken"),
+    "no function": (lambda: stream().map(5, schema=int), "map: 5 is no function; give one"),  # type: ignore[arg-type]
     "no schema": (lambda: stream().map(lambda row: row), "annotate its return type or give schema="),
     "no rows": (lambda: stream().key_by("k").apply(Nothing, out={"x": int}), "its own on_row"),
     "unkeyed state": (lambda: stream().apply(Stateful, out={"x": int}), "belong to keys"),
@@ -201,6 +203,23 @@ LOCAL = {
     "list": pl.col("l").list.sum(),
     "null": pl.col("n").fill_null(0).is_in([1, 2]),
     "struct": pl.struct("n", "k"),
+    "inside of a list": pl.col("l").list.eval(pl.element().filter(pl.element() > 1).drop_nulls()),
+    "some of a list": pl.col("l").list.filter(pl.element() > 1),
+    "words": pl.col("k").str.split(" ").list.first(),
+    "values that are given": pl.col("n").is_in(pl.lit([1, 2]).list.explode()),
+}
+RESIZING = {
+    "explode": pl.col("l").explode(),
+    "words": pl.col("k").str.split(" ").list.explode(),
+    "words with something": pl.col("k").str.split(" ").list.explode() + "!",
+    "filter": pl.col("n").filter(pl.col("n") >= 0),
+    "drop_nulls": pl.col("n").drop_nulls(),
+    "drop_nans": pl.col("f").drop_nans(),
+    "head": pl.col("n").head(100),
+    "append": pl.col("n").append(pl.col("n")),
+    "repeat": pl.repeat(1, 3),
+    "values": pl.lit(pl.Series([1, 2])),
+    "function": pl.col("n").map_batches(lambda values: values.drop_nulls(), return_dtype=pl.Int64),
 }
 
 
@@ -213,6 +232,25 @@ def test_expressions_that_look_at_neighbours_are_found(name: str) -> None:
 @pytest.mark.parametrize("name", LOCAL)
 def test_row_by_row_expressions_pass(name: str) -> None:
     refuse_neighbours(LOCAL[name], stream().schema)
+
+
+@pytest.mark.parametrize("name", RESIZING)
+def test_expressions_that_give_more_or_fewer_values_than_rows_are_found(name: str) -> None:
+    with pytest.raises(seep.Misuse, match="one value for each row"):
+        refuse_neighbours(RESIZING[name], stream().schema)
+
+
+def test_what_is_taken_out_of_lists_can_be_used_everywhere() -> None:
+    """Polars names the inside of a list as a column without a name."""
+    flow, some = seep.Flow("lists"), pl.col("l").list.filter(pl.element() > 1)
+    rows = flow.source("rows", seep.MemorySource([{"k": 1, "l": [1, 5]}, {"k": 2, "l": [2, 3]}, {"k": 3, "l": [1]}]))
+    rows.filter(some.list.len() > 0).select("k", some=some).collect("selected")
+    rows.key_by("k").aggregate(n=seep.total(some.list.sum())).filter(pl.col("k") == 2).collect("of a key")
+    rows.key_by("k").table().key_by().aggregate(n=seep.total(some.list.sum())).collect("of a Table")
+    result = seep.run(flow)
+    assert result["selected"].to_pylist() == [{"k": 1, "some": [5]}, {"k": 2, "some": [2, 3]}]
+    assert result["of a key"].to_pylist() == [{"k": 2, "n": 5}]
+    assert result["of a Table"].to_pylist() == [{"n": 10}]
 
 
 def test_warnings_and_names() -> None:
@@ -271,6 +309,12 @@ def test_neighbours_are_seen_behind_conditions_that_no_generated_row_meets(expre
         rows.with_columns(y=expression)
     for row_by_row in (pl.col("k").is_in(["a", "b"]), pl.col("k").replace({"a": "b", "c": "d"})):
         rows.with_columns(y=pl.when(pl.col("k") == "north").then(row_by_row.cast(pl.String)).otherwise(pl.lit("")))
+
+
+@pytest.mark.parametrize("use", [seep.run, seep.start, seep.testing.Driver])
+def test_what_is_no_flow_is_refused_in_one_line(use: Callable[[Any], Any]) -> None:
+    with pytest.raises(seep.Misuse, match=r"Stream\(k: string.* is no Flow; give the one"):
+        use(stream())
 
 
 def test_a_flow_without_a_sink_is_refused_before_it_runs() -> None:

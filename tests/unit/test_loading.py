@@ -43,6 +43,24 @@ def test_who_loads_and_who_waits() -> None:
     }
 
 
+def test_a_table_that_an_aggregate_makes_is_loaded_before_it_is_looked_up() -> None:
+    for per_epoch in (None, 1):
+        flow = Flow("shop")
+        prices = flow.source("prices", MemorySource(PRICES * 2, per_epoch=per_epoch)).key_by("item")
+        orders = flow.source("orders", MemorySource([{"item": row["item"]} for row in PRICES], per_epoch=per_epoch))
+        known = prices.aggregate(price=seep.last("price"), times=seep.count())
+        orders.key_by("item").join_table(known).select("price", "times").collect("sold")
+        found = seep.run(flow)["sold"].to_pylist()
+        assert sorted(found, key=lambda row: row["price"]) == [{"price": at, "times": 2} for at in range(len(PRICES))]
+
+
+def test_what_is_only_aggregated_keeps_nobody_waiting() -> None:
+    flow = Flow("shop")
+    for name in ("prices", "orders"):
+        flow.source(name, MemorySource(PRICES)).key_by("item").aggregate(n=seep.count()).collect(f"of {name}")
+    assert not any(node.loads or node.waits for node in compile_flow(flow).nodes.values())
+
+
 def test_nobody_waits_for_an_endless_table() -> None:
     endless = GeneratorSource(lambda i: {"item": str(i), "price": i}, schema={"item": str, "price": int})
     nodes = compile_flow(priced(endless, MemorySource([{"item": "a"}]))).nodes

@@ -86,6 +86,7 @@ def test_rows_of_every_shape() -> None:
         assert rows_of(record_of(rows, schema)) == expected
     assert record_of([], schema).num_rows == 0
     assert rows_of(record_of([1, 2], schema_of({"n": int}))) == [{"n": 1}, {"n": 2}]
+    assert rows_of(record_of([[1, 2], ([3],)], schema_of({"n": list[int]}))) == [{"n": [1, 2]}, {"n": [3]}]
 
 
 def test_a_whole_row_goes_in_and_comes_out() -> None:
@@ -123,6 +124,8 @@ def test_a_wrong_row_is_named(rows: list[Any], message: str) -> None:
         (str, [b"a"], "decode it"),
         (str, ["\ud800"], "row 0 has '.ud800', which is not a string"),
         (bytes, ["a"], "encode it"),
+        (date, [datetime(2024, 1, 2, 3)], "take its .date.., or declare a datetime"),
+        (list[date], [[datetime(2024, 1, 2, 3)]], "in x.., which is not a date32"),
         (list[str], ["ab"], "give a list"),
         (list[int], [[1], [1, 2.5]], "row 1 has 2.5 in x.., which is not a int64"),
         (list[int], [[1, None]], "row 0 has no value in x..; declare it"),
@@ -143,6 +146,7 @@ def test_what_fits_stays() -> None:
         (list[int | None], [[1, None], []]),
         (Place, [{"name": "hill"}]),
         (timedelta, [np.timedelta64(1, "us")]),
+        (date, [date(2024, 1, 2), datetime(2024, 1, 2)]),
     ]
     kept = [
         record_of([{"x": v} for v in given], schema_of({"x": hint})).column(0).to_pylist() for hint, given in values
@@ -153,6 +157,7 @@ def test_what_fits_stays() -> None:
         [[1, None], []],
         [{"name": "hill", "height": None}],
         [timedelta(microseconds=1)],
+        [date(2024, 1, 2)] * 2,
     ]
 
 
