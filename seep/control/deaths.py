@@ -102,5 +102,7 @@ class Deaths:
         self._known[entry.partition] = self._of(entry)._replace(times=SUSPECT_AFTER, crashes=SUSPECT_AFTER)
 
     def _of(self, entry: Entry) -> _Known:
-        """One that a controller before this one has suspected is not a stranger."""
-        return self._known.get(entry.partition, _Known(entry.reached, entry.reached, entry.deaths, entry.deaths))
+        """One that a controller before this one has suspected is not a stranger. But it has died no more often without
+        progress than that makes it: its deaths of long ago are kept for the search, and it has got further since."""
+        times = min(entry.deaths, SUSPECT_AFTER)
+        return self._known.get(entry.partition, _Known(entry.reached, entry.reached, times, entry.deaths))

@@ -145,9 +145,9 @@ class OperatorPartition:
         self.outputs = Outputs(self.desk, self.entry, self.graph.outputs(self.node.name), base)
         if chains and chains[0][0].partition == self.entry.partition:
             self.outputs.restore(chains[0])
-        elif chains:
-            # Of a damaged base an older version was taken; restored again, we would need what comes after that.
-            self.base_epoch = min(self.base_epoch, self.epoch)
+        # Of a damaged base an older version was taken, now or in an earlier generation, whose checkpoint this may be:
+        # restored again, we would need what comes after that.
+        self.base_epoch = min(self.base_epoch, self.epoch)
         self.bases.clear()
         self.inputs.taken = self.inputs.highest = self.epoch
         self.running = True

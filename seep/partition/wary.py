@@ -64,7 +64,9 @@ class Wary:
         skips = self._desk.journal.skips(self._entry.partition.operator, epoch)
         if self._notes is None and not skips:
             return CAREFREE
-        return Care(skips, partial(self._note, epoch) if first and self._looks(done) else None)
+        if not first or not self._looks(done):
+            return Care(skips)
+        return Care(skips, partial(self._note, epoch), None if self._before is None else self._before.spot)
 
     @property
     def _upgrades(self) -> int:

@@ -1,4 +1,4 @@
-"""Operators and sources with rows that kill whoever runs them.
+"""Operators, sources and sinks with rows that kill whoever runs them.
 
 What is left out of them comes out marked, like a dead letter. A run that leaves out a row which does no harm, or a
 replay that comes to one which does, is wrong.
@@ -7,15 +7,16 @@ replay that comes to one which does, is wrong.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace as with_fields
 from functools import partial
 from typing import Any
 
-from seep.model.care import Care, Spot
+from seep.errors import Misuse
+from seep.model.care import Care, Condemned, Spot, carefree
 from seep.model.epoch import Moment
 from seep.partition.contract import Graph
-from seep.sim.light import Chained, Item, LightIntake, Row
+from seep.sim.light import Chained, Item, LightIntake, LightOutlet, Row
 from seep.sim.oracle import Violation
 from seep.sim.world import ProcessDied
 
@@ -67,6 +68,25 @@ class DeadlyIntake(LightIntake):
     def step(self, split: int, items: list[Item]) -> list[Item]:
         good, letters = sift(self.care, items, self.deadly, f"{split}:")
         return good + letters
+
+
+class DeadlyOutlet(LightOutlet):
+    """Shows an epoch in one call: no row of it can be left out, so it is found, and the flow stops with its name."""
+
+    deadly: Deadly = staticmethod(now_and_then)
+    care: Callable[[int], Care] = staticmethod(carefree)
+
+    def publish(self, commits: Sequence[tuple[int, Any, bool]]) -> int:
+        for epoch, items, _ in commits:
+            care = self.care(epoch)
+            try:  # not care.whole: what stands for a death here would pass through its end
+                care.begin(Spot("write", 0, 0), f"write of epoch {epoch}", fails=True)
+            except Condemned as found:
+                raise Misuse(f"{found.shown}: the process died again and again in this call") from found
+            if any(self.deadly(row) for _, row in items or ()):
+                raise ProcessDied(epoch)
+            care.end()
+        return super().publish(commits)
 
 
 def poisoned(graph: Graph) -> Graph:

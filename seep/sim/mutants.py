@@ -91,7 +91,7 @@ def hunt(mutant: Mutant, start: int, limit_s: float) -> Finding:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     began = time.process_time()
     tried = 0
-    for seed, scenario in _schedules(mutant, start, list(directed.SCENARIOS)):
+    for seed, scenario in _schedules(mutant, start, directed.in_order()):
         what = run_one(seed, scenario)
         tried += 1
         seconds = time.process_time() - began

@@ -222,7 +222,8 @@ class _Clock:
             if partition.operator == source:
                 for epoch, record in log:
                     # What it says of the epoch before its life counts from its life on.
-                    since = epoch if epoch >= firsts[partition] else epoch + 0.5
+                    # No journal that an onlooker saw names one whose life was over before it looked.
+                    since = epoch if epoch >= firsts.get(partition, 0) else epoch + 0.5
                     said += [(since, int(split), known, record["now"]) for split, known in record["splits"].items()]
         self.said = sorted(said, key=lambda one: one[:2], reverse=True)
         self.over = _over(store, source)

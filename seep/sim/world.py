@@ -16,6 +16,7 @@ from typing import Any
 
 from seep.control.controller import Controller
 from seep.control.requests import Request, WorkerLost
+from seep.errors import SeepError
 from seep.model.ids import CONTROLLER, Generation, PartitionId
 from seep.model.settings import Settings
 from seep.partition.contract import Graph, Upgrade
@@ -236,6 +237,8 @@ class World:
 
     def _perform(self, node: SimNode, effects: list[Effect]) -> None:
         for effect in effects:
+            if not node.alive:  # it has died of what it published
+                return
             if isinstance(effect, Send):
                 self._send(node.name, effect.to, effect.message)
             elif isinstance(effect, WantWorkers):
@@ -253,7 +256,14 @@ class World:
         assert isinstance(node.machine, Worker)
         partition = node.machine.partitions.get(effect.partition)
         if isinstance(partition, SinkPartition):
-            upto = partition.outlet.publish([(effect.epoch, effect.record, effect.ended)])
+            try:
+                upto = partition.outlet.publish([(effect.epoch, effect.record, effect.ended)])
+            except ProcessDied:
+                self._dies(node)
+                return
+            except SeepError as error:
+                self.at(0.1, self._deliver, node, Published(effect.partition, -1, failure=str(error)))
+                return
             self.published.setdefault(effect.partition, set()).add(effect.epoch)
             self.at(0.1, self._deliver, node, Published(effect.partition, upto))
 
@@ -333,8 +343,11 @@ class World:
         try:
             effects = work(*arguments)
         except ProcessDied:
-            self.counts["died of a row"] += 1
-            self.died(node.name)
+            self._dies(node)
             return False
         self._perform(node, effects)
         return True
+
+    def _dies(self, node: SimNode) -> None:
+        self.counts["died of a row"] += 1
+        self.died(node.name)

@@ -1,9 +1,12 @@
 """Directed schedules: races too rare for seeds, and shrunk failures of earlier days, written down as small scripts.
 
+Those of single parts by themselves are in `alone`.
+
 They are run by the tests, and by the mutants that only they can find.
 """
 
 from seep.sim.directed import (
+    alone,
     bases,
     busy,
     calm,
@@ -31,6 +34,10 @@ from seep.sim.directed.registry import SCENARIOS
 from seep.sim.oracle import Violation
 
 FILES = (
+    *alone.FILES,
+    saved,
+    sizes,
+    # Whole worlds.
     calm,
     full,
     links,
@@ -49,11 +56,15 @@ FILES = (
     tables,
     parts,
     poison,
-    saved,
     shown,
     upgrades,
-    sizes,
 )
+
+
+def in_order() -> list[str]:
+    """All names, those of single parts first: they take no time."""
+    places = {file.__name__: place for place, file in enumerate(FILES)}
+    return sorted(SCENARIOS, key=lambda name: places[SCENARIOS[name].__module__])
 
 
 def run_scenario(name: str) -> str:

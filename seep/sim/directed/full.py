@@ -65,3 +65,20 @@ def replace_that_keeps_too_much_is_given_up() -> None:
     stage.play_through()
     demand("too much is kept for it" in " ".join(stage.given_up()), f"given up: {stage.given_up()}")
     demand(stage.world.now_ms < 2_000.0, f"the flow stood still until {stage.world.now_ms:.0f} ms")
+
+
+@scenario
+def what_waits_for_the_slowest_is_known() -> None:
+    """One that hears nothing: as many epochs wait for it as were cut since, until it hears again."""
+    stage = Stage(chain(400), credit_epochs=4)
+    most = [0]
+
+    def watch() -> None:
+        if stage.find("s/0") is not None:
+            found = stage.partition("s/0")
+            assert isinstance(found, SourcePartition)
+            most[0] = max(most[0], found.outputs.waiting)
+
+    stage.at(40.0, lambda: stage.cut(stage.host("s/0").name, stage.host("a/0").name, 60.0))
+    stage.play_through(watch)
+    demand(most[0] > 4, f"never more than {most[0]} epochs waited")

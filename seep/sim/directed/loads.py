@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as with_fields
+
 from seep.control.deaths import HOPELESS
 from seep.control.requests import Rebalance
-from seep.model.ids import BUCKETS
+from seep.control.scaling import begin_request
+from seep.model.ids import BUCKETS, GROUP_BUCKETS, PartitionId
 from seep.sim.directed.registry import demand, scenario
 from seep.sim.light import LightIntake, Row, bucket_of
 from seep.sim.stage import Stage, chain
@@ -45,6 +48,27 @@ def ranges_follow_the_load() -> None:
     share = sum(bucket_of(key) in live[0].key_range for key in LOW_KEYS) / len(LOW_KEYS)
     demand(0.4 < share < 0.66, f"the first partition has {share:.2f} of the busy keys")
     demand(len(_notes(stage, "not rebalanced, already balanced")) == 1, "it is not left as it is the second time")
+
+
+@scenario
+def who_has_its_share_is_left_alone() -> None:
+    """Of four the last two have a quarter of the rows each: only the edge between the other two is moved."""
+    stage = Stage(chain(400, starts={"a": 4}))
+    controller = stage.world.controller
+    stage.world.run_until(lambda: len(controller.statuses) == 6, 100.0)
+    journal, groups = controller.journal, BUCKETS // GROUP_BUCKETS
+    statuses = dict(controller.statuses)
+    for number, rows in enumerate((18, 6, 12, 12)):
+        who, quarter = PartitionId("a", number), groups // 4
+        load = [rows if group // quarter == number else 0 for group in range(groups)]
+        statuses[who] = with_fields(statuses[who], load=tuple(load))
+    begun, why = begin_request(stage.graph, journal, statuses, Rebalance("a"))
+    demand(begun is not None and len(begun.replaces) == 1, f"nothing was begun: {why}")
+    assert begun is not None
+    (moved,) = begun.replaces
+    demand(moved.old == (PartitionId("a", 0), PartitionId("a", 1)), f"replaced: {moved.old}")
+    edges = [0, round(BUCKETS / 6), BUCKETS // 2]
+    demand([r.low for r in moved.ranges] == edges[:2] and moved.ranges[-1].high == edges[2], f"by {moved.ranges}")
 
 
 @scenario

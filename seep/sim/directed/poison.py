@@ -10,7 +10,7 @@ from seep.control.deaths import HOPELESS
 from seep.control.requests import ScaleTo
 from seep.model.ids import Generation
 from seep.partition.contract import Reading
-from seep.sim.deadly import LETTER, Deadly, DeadlyChained, DeadlyIntake
+from seep.sim.deadly import LETTER, Deadly, DeadlyChained, DeadlyIntake, DeadlyOutlet
 from seep.sim.directed.registry import demand, scenario
 from seep.sim.light import LightIntake, Row
 from seep.sim.oracle import committed
@@ -267,3 +267,17 @@ def row_that_kills_between_other_deaths_is_left_out() -> None:
     stage.play_through(watch)
     demand(_poisons(stage) == 1, f"{_poisons(stage)} rows are left out")
     demand(len(lives) > 3, "nothing came between")
+
+
+class BadOutlet(DeadlyOutlet):
+    deadly = staticmethod(lambda row: row[2] == BAD[2])
+
+
+@scenario
+def call_that_kills_its_sink_is_named() -> None:
+    """No row of it can be left out, and nothing after it may be shown: the flow stops long before it is given up."""
+    stage = Stage(chain(160, out=BadOutlet))
+    stopped = stage.play()
+    demand("died again and again in this call" in stopped, f"stopped: {stopped}")
+    deaths = stage.world.counts["died of a row"]
+    demand(deaths == DEATHS, f"found after {deaths} deaths")

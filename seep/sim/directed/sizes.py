@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from seep.control.decisions import Decision
 from seep.control.governor import Governor
-from seep.control.observed import BUSY, ROWS_IN, Series, observe
+from seep.control.observed import BUSY, ROWS_IN, Observed, Seen, Series, observe
+from seep.control.policies import Threshold
 from seep.sim.directed.registry import demand, scenario
 from seep.sim.loads import FRESH_SECONDS, Plan, Report, Watched, simulate
 from seep.sim.traces import step
 
 BEFORE, STEPPED, BACK = 110, 235, 479
 """Seconds at which each policy that is quick enough has come to rest."""
+
+
+class Always:
+    """Wishes for the same number, whatever it sees."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def decide(self, seen: Observed, operators: Sequence[str]) -> dict[str, int]:
+        return dict.fromkeys(operators, self.count)
 
 
 def _sizes(policy: str) -> tuple[Report, list[tuple[int, int]]]:
@@ -85,3 +98,39 @@ def cold_partitions_are_known_as_such() -> None:
     }
     seen = observe(watched.graph, watched._journal(), samples, at, FRESH_SECONDS)
     demand([seen.operators[name].warming for name in ("split", "count")] == [True, False], f"{seen}")
+
+
+@scenario
+def threshold_forgets_a_report_that_was_not_hot() -> None:
+    """Only two after each other count, and each two anew."""
+    policy, wishes = Threshold(), []
+    for rows in (900.0, 500.0, 900.0, 900.0, 900.0, 900.0):
+        seen = Observed(0.0, {"a": Seen("a", "operator", (rows,), (rows / 1_000,), {})})
+        wishes.append(policy.decide(seen, ["a"])["a"].count)
+    demand(wishes == [1, 1, 1, 2, 1, 2], f"wished for {wishes}")
+
+
+@scenario
+def who_came_back_has_to_settle() -> None:
+    """A recovery is a change like any other: as many partitions, but the window holds what was before it."""
+    watched = Watched(Plan([1_000.0] * 30))
+    watched.run()
+    watched.live["split"] = watched._fresh("split", len(watched.live["split"]))
+    seen = replace(watched._seen(31.0), unknown="")
+    watched.governor.look(seen, watched._journal())
+    demand(watched.governor._held_both("split", 32.0, watched._journal()).startswith("settling"), "it need not settle")
+    later = 31.0 + watched.plan.guards.settle_seconds
+    demand(not watched.governor._held_both("split", later, watched._journal()), "it never comes to rest")
+
+
+@scenario
+def without_a_slot_nothing_grows() -> None:
+    watched = Watched(Plan([100.0] * 30))
+    watched.run()
+    more = Governor(watched.graph, {"split": Always(5)}, watched.plan.guards)
+    seen, journal = watched._seen(30.0), watched._journal()
+    more.notice(replace(seen, at=0.0), journal)
+    (held,) = more.look(seen, journal, "none is idle")
+    demand(held.held == "slots: none is idle" and not held.changes, f"{held}")
+    (grown,) = more.look(seen, journal)
+    demand(grown.changes and grown.after == 5, f"{grown}")

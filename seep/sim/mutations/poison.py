@@ -141,4 +141,12 @@ POISON = (
         "self.wary.care(self.epoch, self.base)",
         scenario="row-that-kills-a-source-that-is-slow-to-begin-is-left-out",
     ),
+    Mutant(
+        "deaths-of-long-ago",
+        "a controller that takes over does not take deaths of long ago for deaths in one place",
+        DEATHS,
+        "        times = min(entry.deaths, SUSPECT_AFTER)",
+        "        times = entry.deaths",
+        scenario="deaths-of-long-ago-end-no-flow",
+    ),
 )

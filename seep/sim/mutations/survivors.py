@@ -48,7 +48,6 @@ SURVIVORS: dict[str, str] = {
     "self._append(replace.at, self._record(self.cut_wall_ms, 0, {}, ended=False), {})  ->  "
     "self._append(replace.at, self._record(self.cut_wall_ms, (-1), {}, ended=False), {})": "a count for people",
     "self.chain = 0  ->  self.chain = (1)": "tuning: the first chain of increments is one shorter",
-    "self.bare_since_ms = self.desk.now_ms  ->  pass": "a statistic: since when nobody held a copy",
     "max(self.epoch + 1, self.outputs.highest), self._record(self.cut_wall_ms, 0, {}, ended=True), {}  ->  "
     "max(self.epoch + (2), self.outputs.highest), self._record(self.cut_wall_ms, 0, {}, ended=True), {}": (
         "a drained source's last epoch may be any later one"
@@ -89,17 +88,65 @@ SURVIVORS: dict[str, str] = {
         " test is about it (tests/unit/test_poison.py)"
     ),
     "self._desk.changed = True  ->  pass": "in accuse: it is told with the next report, which comes by itself",
-    "return -1  ->  return -(0)": "an upgrade's, asked for only while one is pending",
     "self._since_ms = 0.0  ->  pass": "set by the first look, which precedes every use",
     "elif part is None or section.key_range == EVERYTHING or section.key_range.overlaps(part):  ->  "
     "elif part is None or section.key_range != EVERYTHING or section.key_range.overlaps(part):": (
         "more sections are read than need be; of each only what lies in the range is taken"
     ),
-    "parts.append(bytes(-size % 8))  ->  parts.append(bytes(-size % (7)))": (
-        "sections begin at other places of the file than those that a processor likes, and are found by their places"
-    ),
     "e.role != LIVE or e.base for e in self.journal.entries.values()  ->  "
     "e.role == LIVE or e.base for e in self.journal.entries.values()": (
         "tuning: whether the controller acts on a report at once or at its next tick"
     ),
+    "self._count()  ->  pass": "at the same moment it is asked for, or was too large already: both say it, too",
+    "self.holder, self.held, self.refused = chosen, 0, 0  ->  self.holder, self.held, self.refused ="
+    " chosen, 0, (-1)": "only compared with versions, which begin with 1",
+    "self.wall_ms = 0  ->  self.wall_ms = (-1)": "set by the first tick, before anything is cut",
+    "self._token = 0  ->  self._token = (-1)": "tokens only have to differ",
+    "self.highest = 0  ->  self.highest = (-1)": ("the later of it and what is taken is told, and epochs begin with 1"),
+    "now_ms, watermark, ended, idle, active, reached = 0, FOREVER, True, False, False, BEGINNING  -> "
+    " now_ms, watermark, ended, idle, active, reached = (-1), FOREVER, True, False, False, BEGINNING": (
+        "the later of it and the senders' clocks, none of which is before 0"
+    ),
+    "while channel.queue and channel.queue[-1][0].epoch > entry.last:  ->  while channel.queue and"
+    " channel.queue[-(0)][0].epoch > entry.last:": (
+        "nobody takes what is later than the life of its sender; at most one more epoch without rows is told"
+    ),
+    "self.taken = taken  ->  pass": "nobody reads it: what is open says what was taken",
+    "if message.upto > trims.get(message.receiver, -1):  ->  if message.upto >"
+    " trims.get(message.receiver, -(2)):": "nothing is trimmed by it: entries begin with epoch 1",
+    "if message.upto > trims.get(message.receiver, -1):  ->  if message.upto >"
+    " trims.get(message.receiver, -(0)):": "nothing is trimmed by it: entries begin with epoch 1",
+    "return self.buffers[edge].trim(min((trims.get(e.partition, -1) for e in receivers), default=-1)) "
+    " ->  return self.buffers[edge].trim(min((trims.get(e.partition, -1) for e in receivers),"
+    " default=-(0)))": "nothing is trimmed by it: entries begin with epoch 1",
+    "self.credited = -1  ->  self.credited = -(2)": "any number below the first epoch",
+    "return self.wary.care(epoch, -1)  ->  return self.wary.care(epoch, -(0))": (
+        "a call is looked for in all epochs of a sink: one epoch more or less is beyond the last"
+    ),
+    "(rows, _), record = next(own, ((0, 0), None))  ->  (rows, _), record = next(own, ((0, (-1)), None))": (
+        "the digest is passed over"
+    ),
+    "number = 0 if isinstance(count, bool) else index(count)  ->  number = (-1) if isinstance(count,"
+    " bool) else index(count)": "no number either: it is refused in the same words",
+    "journal = start_shadows(journal, replace, dict.fromkeys(replace.old, (0, replace.at)))  ->  journal"
+    " = start_shadows(journal, replace, dict.fromkeys(replace.old, ((-1), replace.at)))": (
+        "sources and sinks begin from logs: the version is not looked at"
+    ),
+    "more = now + math.ceil(now / 4) if late > self.goal_seconds and name == busiest else 0  ->  more ="
+    " now + math.ceil(now / 4) if late > self.goal_seconds and name == busiest else (1)": (
+        "the largest is taken, and a wish of rates is one at least"
+    ),
+    "kept = now if late > self.goal_seconds / 2 else 0  ->  kept = now if late > self.goal_seconds / 2"
+    " else (-1)": "the largest is taken, and a wish of rates is one at least",
+    "old, ranges = plan_scale(live, max(1, request.count), loads_of(statuses))  ->  old, ranges ="
+    " plan_scale(live, max((0), request.count), loads_of(statuses))": "as many as are joined leave one at least",
+    "there = form(inner[0])  ->  there = form(inner[(-1)])": "there is one only",
+    "return view if address % 8 == 0 else bytes(view)  ->  return view if address % (7) == 0 else"
+    " bytes(view)": "tuning: which message is copied so that its columns lie well; all are read",
+    "if magic != MAGIC or _SUM.unpack_from(view, _HEAD.size)[0] != zlib.crc32(view[: _HEAD.size]):  -> "
+    " if magic != MAGIC or _SUM.unpack_from(view, _HEAD.size)[(-1)] != zlib.crc32(view[: _HEAD.size]):": (
+        "there is one only"
+    ),
+    "if tail < 0:  ->  if tail < (-1):": "what is shorter by one byte is refused by the read of its end",
+    "@lru_cache(maxsize=1024)  ->  @lru_cache(maxsize=(1025))": "tuning: how many schemas are remembered",
 }
