@@ -24,7 +24,7 @@ from seep.control.requests import ScaleTo
 from seep.control.scaling import check_count
 from seep.errors import Misuse, SeepError, error_of
 from seep.flow.build import Flow
-from seep.flow.compile import compile_flow, name_vertices
+from seep.flow.compile import compile_flow, known_flow, name_vertices
 from seep.flow.dataset import TIME
 from seep.flow.grouping import GROUPING, TwoChoices
 from seep.flow.logical import After, Merge, Stage, Tap, Vertex, chains
@@ -86,7 +86,7 @@ class Driver:
     """
 
     def __init__(self, flow: Flow, seed: int = 7) -> None:
-        self.flow = flow
+        self.flow = known_flow(flow)
         self.seed = seed
         self._wall_ms = START_WALL_MS
         self._sides: dict[tuple[str, str], list[str]] = {}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seep.cli.console import Follower, console_sinks
+from seep.cli.console import Follower, console_sinks, rows_as_lines
 from seep.cli.output import Json, show
 from seep.errors import Misuse, SeepError
 from seep.runtime.home import job_path
@@ -63,9 +63,8 @@ def load(path: Path) -> list[Flow]:
     except Exception as error:
         text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
         raise Misuse(f"{_line_of(error, path)}: {type(error).__name__}: {text}") from error
-    flows = [v for v in vars(module).values() if isinstance(v, Flow)]
-    if isinstance(built, Flow):
-        flows.append(built)
+    # A flow may have several names, and build() may return one of them: by identity, each is one.
+    flows = list({id(v): v for v in (*vars(module).values(), built) if isinstance(v, Flow)}.values())
     if not flows:
         raise Misuse(f"{path} has no flow: give it a top-level `flow = seep.Flow(...)`, or a function build() -> Flow")
     return flows
@@ -154,7 +153,9 @@ def _run(flow: Flow, on: str, json: bool, options: dict[str, Any], restore: dict
     from seep.running import start
 
     if on == "inline":
-        result = run_once(flow, **(restore or {}))
+        _refuse_lasting(options)
+        with rows_as_lines(console_sinks(flow), json):
+            result = run_once(flow, **(restore or {}))
     else:
         logs = job_path(flow.name) / "workers"
         printing = console_sinks(flow)
@@ -175,6 +176,13 @@ def _run(flow: Flow, on: str, json: bool, options: dict[str, Any], restore: dict
             follower.close()
     rows = {name: table.num_rows for name, table in result.items()}
     show([{"flow": flow.name, "state": "ended", "rows": rows}], json, _ended_lines)
+
+
+def _refuse_lasting(options: dict[str, Any]) -> None:
+    """An inline run keeps nothing and has nobody to ask: to pass over what was asked for would promise it."""
+    for name in ("resume", "store", "checkpoints", "prometheus", "master"):
+        if options.get(name):
+            raise Misuse(f"--{name} is nothing for --on inline, which keeps nothing; run it --on local, spark or ray")
 
 
 def _ended_lines(answer: dict[str, Any]) -> list[str]:

@@ -7,11 +7,14 @@ by these, with the output of their own tasks; there it is only said where the ro
 
 from __future__ import annotations
 
+import io
 import json as json_form
+import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
@@ -57,10 +60,39 @@ class Follower:
                 whole, end, _ = log.read().rpartition(b"\n")
             self._shown[path] = self._shown.get(path, 0) + len(whole) + len(end)
             for line in whole.decode(errors="replace").splitlines():
-                self._show(line)
+                if (told := _told(line, self._sinks)) is not None:
+                    typer.echo(json_form.dumps(told) if self._json else line)
 
-    def _show(self, line: str) -> None:
-        sink = next((name for name in self._sinks if line.startswith(f"{name}: {{")), None)
-        if sink is not None:
-            row = line.removeprefix(f"{sink}: ")
-            typer.echo(json_form.dumps({"sink": sink, "row": json_form.loads(row)}) if self._json else line)
+
+def _told(line: str, sinks: Iterable[str]) -> dict[str, Any] | None:
+    """What a console sink has printed here, if it was one."""
+    sink = next((name for name in sinks if line.startswith(f"{name}: {{")), None)
+    return None if sink is None else {"sink": sink, "row": json_form.loads(line.removeprefix(f"{sink}: "))}
+
+
+@contextmanager
+def rows_as_lines(sinks: Sequence[str], json: bool) -> Iterator[None]:
+    """What console sinks print in this process meanwhile is a JSON object to a line, if that is wanted."""
+    if not json or not sinks:
+        yield
+        return
+    with redirect_stdout(_Lines(sys.stdout, sinks)):
+        yield
+
+
+class _Lines(io.TextIOBase):
+    """Passes on what is written: of console sinks as JSON, the rest (what an app prints) on standard error."""
+
+    def __init__(self, out: TextIO, sinks: Sequence[str]) -> None:
+        self._out, self._sinks = out, sinks
+        self._begun = ""
+
+    def write(self, text: str) -> int:
+        *whole, self._begun = (self._begun + text).split("\n")
+        for line in whole:
+            told = _told(line, self._sinks)
+            print(line if told is None else json_form.dumps(told), file=sys.stderr if told is None else self._out)
+        return len(text)
+
+    def flush(self) -> None:
+        self._out.flush()

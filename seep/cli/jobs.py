@@ -59,7 +59,7 @@ def scale(
     Example: seep scale sales store-minute=3
     """
     operator, _, count = target.rpartition("=")
-    if not operator or not count.isdigit():
+    if not operator or not count.isdecimal():
         raise Misuse(f"{target!r} is not OPERATOR=N, such as store-minute=3")
     answer = client.ask(flow, "POST", "scale", {"operator": operator, "count": int(count), "dry_run": dry_run})
     show([answer], json, _scale_lines)
@@ -91,7 +91,7 @@ def kill(flow: Flow, target: Annotated[str, typer.Argument(metavar="OPERATOR/PAR
     Example: seep kill sales store-minute/0
     """
     operator, _, index = target.rpartition("/")
-    if not operator or not index.isdigit():
+    if not operator or not index.isdecimal():
         raise Misuse(f"{target!r} is not OPERATOR/PARTITION, such as store-minute/0")
     answer = client.ask(flow, "POST", "kill", {"operator": operator, "index": int(index)})
     show([answer], json, lambda a: [f"killed worker {a['worker']}, which ran {a['partition']}"])

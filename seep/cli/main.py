@@ -58,15 +58,18 @@ def options(
 
 
 def main() -> None:
+    debug = "--debug" in sys.argv[1:]
     try:
-        sys.exit(app(standalone_mode=False) or 0)
+        # Before the verb or behind it: who sees an error adds it at the end of the line.
+        given = [argument for argument in sys.argv[1:] if argument != "--debug"]
+        sys.exit(app(given, standalone_mode=False) or 0)
     except typer.Abort:
         sys.exit(130)  # Ctrl-C
     except _Usage as error:
         typer.echo(f"seep: {_usage_line(error)}", err=True)
         sys.exit(2)
     except SeepError as error:
-        if "--debug" in sys.argv:
+        if debug:
             raise
         typer.echo(f"seep: {error}", err=True)
         for line in error.history:

@@ -79,7 +79,9 @@ class Verdict:
     def as_dict(self) -> dict[str, Any]:
         times = sorted(self.recovery_ms)
         spread = {
-            name: round(times[min(len(times) - 1, int(share * len(times)))], 1) for name, share in _SHARES.items()
+            name: round(times[min(len(times) - 1, int(share * len(times)))], 1)
+            for name, share in _SHARES.items()
+            if times  # nobody was killed, or the flow ended first
         }
         return {
             "lost": self.lost,
@@ -88,7 +90,7 @@ class Verdict:
             "wrong": self.wrong,
             "compared": self.compared,
             "done": dict(self.done),
-            "recovery_ms": spread if times else {},
+            "recovery_ms": spread,
             "problems": list(self.problems),
             "verdict": "good" if self.good else "bad",
         }

@@ -21,6 +21,6 @@ def job_path(flow: str) -> Path:
 def api_port() -> int:
     """Where a job's API is to listen, for those who must know it beforehand; 0: on any free port."""
     given = os.environ.get("SEEP_API_PORT", "0")
-    if not given.isdigit() or int(given) > 65_535:
+    if not given.isdecimal() or int(given) > 65_535:
         raise Misuse(f"SEEP_API_PORT={given!r} is no port; give a number up to 65535")
     return int(given)

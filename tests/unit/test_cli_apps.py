@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from seep.cli.main import main
+from seep.errors import Misuse
 from tests.saving import save
 
 APP = """
@@ -65,8 +66,31 @@ def test_what_a_console_sink_prints_is_on_the_console(run: Run) -> None:
     assert sorted(line for line in out.splitlines() if line.startswith("screen: ")) == [
         f"screen: {json.dumps(row)}" for row in rows
     ]
-    told = [json.loads(line) for line in run("run", app, "--json")[1].splitlines()]
-    assert sorted(one["row"]["word"] for one in told if one.get("sink") == "screen") == ["a", "b"]
+    for on in ("local", "inline"):
+        told = [json.loads(line) for line in run("run", app, "--json", "--on", on)[1].splitlines()]
+        assert sorted(one["row"]["word"] for one in told if one.get("sink") == "screen") == ["a", "b"]
+
+
+@pytest.mark.parametrize("more", ["again = flow", "def build(): return flow"])
+def test_a_flow_of_two_names_is_one(run: Run, more: str) -> None:
+    assert run("check", f"{APP}\n{more}\n") == (0, "words: ok\n", "")
+    assert run("run", f"{APP}\n{more}\n", "--on", "inline")[0] == 0
+
+
+@pytest.mark.parametrize("option", ["--resume", "--store=redis://127.0.0.1:1/0", "--master=local"])
+def test_an_inline_run_refuses_what_it_would_pass_over(run: Run, option: str) -> None:
+    code, out, problem = run("run", APP, "--on", "inline", option)
+    assert (code, out) == (2, "")
+    assert problem.startswith(f"seep: {option.partition('=')[0]} is nothing for --on inline")
+
+
+def test_debug_behind_the_verb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments in (["--debug", "check", "none.py"], ["check", "none.py", "--debug"]):
+        monkeypatch.setattr(sys, "argv", ["seep", *arguments])
+        with pytest.raises(Misuse, match=r"none\.py is not a file"):
+            main()
 
 
 def test_check_and_graph(run: Run) -> None:

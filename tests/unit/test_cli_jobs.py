@@ -134,6 +134,8 @@ def test_a_dry_run_says_what_would_be_replaced(run: Run) -> None:
     ("call", "says"),
     [
         (("scale", "my sales"), "; see: seep scale --help"),
+        (("scale", "my sales", "count=²"), "is not OPERATOR=N"),
+        (("kill", "my sales", "count/²"), "is not OPERATOR/PARTITION"),
         (("stop", "my sales", "--dryn"), "--dryn"),
         (("run", "app.py", "--workers", "0"), "--workers"),
         (("nonsense",), "No such command 'nonsense'; see: seep --help"),
