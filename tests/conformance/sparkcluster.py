@@ -61,6 +61,7 @@ class SparkCluster:
             "SPARK_LOCAL_DIRS": str(home),
             "SPARK_WORKER_DIR": str(home),
             "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # they live for a minute
         }
         call = [*before, str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", "--host", host]
         with (home / "log").open("wb") as log:

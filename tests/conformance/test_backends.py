@@ -27,16 +27,14 @@ ON_SPARK = [pytest.mark.server, pytest.mark.skipif(not JAVA, reason="no Java")]
 ON_RAY = [pytest.mark.server, pytest.mark.skipif(find_spec("ray") is None, reason="no Ray")]
 
 BACKENDS = [
-    pytest.param("standalone", marks=ON_SPARK),
+    pytest.param("standalone", marks=[*ON_SPARK, pytest.mark.slow]),
     pytest.param("spark", marks=ON_SPARK),
     pytest.param("ray", marks=ON_RAY),
     pytest.param("local"),
     pytest.param("simulator"),
 ]
-"""Those that can be broken in more ways come first: parameters are put in groups by their position."""
-
-MOVING = [pytest.param("standalone", marks=[*ON_SPARK, pytest.mark.slow]), *BACKENDS[1:]]
-"""Moves are the controller's work, the same on either kind of Spark: one of them shows it in the quick tier."""
+"""Those that can be broken in more ways come first: parameters are put in groups by their position. A
+cluster with daemons of its own is in the quick tier as several hosts (`test_hosts.py`)."""
 
 GATEWAY = "org.apache.spark.deploy.SparkSubmit"
 """The driver's Java process, which pyspark keeps for the next application."""
@@ -102,7 +100,7 @@ def test_a_worker_is_killed(place: Place) -> None:
     assert_chained(place.given(), place.rows_maximum)
 
 
-@over(MOVING)
+@over(BACKENDS)
 @pytest.mark.parametrize(("count", "victim"), [(3, "old"), (1, "new")])
 def test_a_worker_is_killed_while_the_operator_is_scaled(place: Place, count: int, victim: str) -> None:
     place.scale_and_kill(count, victim)
@@ -117,7 +115,7 @@ def test_an_executor_is_killed(place: RealPlace) -> None:
     assert_chained(place.given(), place.rows_maximum)
 
 
-@over(MOVING)
+@over(BACKENDS)
 def test_the_operator_is_scaled_out_and_in(place: Place) -> None:
     for count in (4, 1):
         place.scale(count)

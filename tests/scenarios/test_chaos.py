@@ -137,6 +137,18 @@ def test_a_crooked_job_is_found_out(begin: Start, tmp_path: Path) -> None:
     assert (found.lost, found.duplicated, found.reordered) == (2, 1, 1)
     assert not found.good
     assert Verdict().good
+    assert Verdict().as_dict()["recovery_ms"] == {}, "nobody was killed"
+
+
+@pytest.mark.timeout(60)
+def test_sources_that_were_replaced_before_it_began(begin: Start, tmp_path: Path) -> None:
+    job = begin(counting("replaced", ROWS, tmp_path / "gate", parts=2))
+    advance(job, 5)
+    job.scale("numbers", 2)
+    job.savepoint("later")  # by then no journal names the partition that was replaced
+    found = chaos(job, "scale random every 400ms", seconds=1.0)
+    assert found.good, found
+    assert found.compared > 0
 
 
 def test_a_flow_that_does_not_survive_gets_a_verdict(begin: Start, tmp_path: Path) -> None:

@@ -39,9 +39,9 @@ def refund(i: int) -> dict[str, Any]:
 def shop() -> Flow:
     flow = Flow("shop", epoch="20ms", checkpoint="250ms")
     stores = flow.source("stores", seep.MemorySource(STORES)).key_by("store").table().named("stores-now")
-    source = seep.GeneratorSource(sale, rate=6_000, rows=ROWS)
+    source = seep.GeneratorSource(sale, rate=3_000, rows=ROWS)
     sales = flow.source("sales", source, time="at", lateness="2s").filter(pl.col("amount") > 0)
-    refunds = flow.source("refunds", seep.GeneratorSource(refund, rate=600, rows=ROWS // 10), time="at")
+    refunds = flow.source("refunds", seep.GeneratorSource(refund, rate=300, rows=ROWS // 10), time="at")
 
     by_store = sales.key_by("store")
     minutes = by_store.window(tumbling("20s"), items=count(), revenue=total("amount"), typical=median("amount"))
