@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seep.cli.beside import run_beside
 from seep.cli.console import Follower, console_sinks, rows_as_lines
 from seep.cli.output import Json, show
 from seep.errors import Misuse, SeepError
@@ -30,6 +31,8 @@ Prometheus = Annotated[
 Stored = Annotated[
     str | None, typer.Option("--store", metavar="URL", help="a Redis that keeps the state, redis://HOST:PORT/0")
 ]
+One = Annotated[str | None, typer.Option("--flow", metavar="NAME", help="only this one, of an app with several flows")]
+Spare = Annotated[int | None, typer.Option("--spare", min=0, help="warm workers beyond those in use; 1 unless given")]
 Master = Annotated[str | None, typer.Option("--master", help="the master of --on spark, or the address of --on ray")]
 
 
@@ -80,10 +83,21 @@ def _line_of(error: BaseException, path: Path) -> str:
     return f"{path.name}:{lines[-1]}" if lines else str(path)
 
 
-def only(path: Path) -> Flow:
+def chosen(path: Path, name: str | None) -> list[Flow]:
+    """The flows of an app, or the one of this name."""
     flows = load(path)
+    names = [flow.name for flow in flows]
+    if name is not None and name not in names:
+        raise Misuse(f"{path} has no flow {name!r}; it has {', '.join(names)}")
+    if twice := next((n for n in names if names.count(n) > 1), None):
+        raise Misuse(f"{path} has two flows of the name {twice!r}; give each its own")
+    return [flow for flow in flows if name in (None, flow.name)]
+
+
+def only(path: Path, name: str | None = None) -> Flow:
+    flows = chosen(path, name)
     if len(flows) > 1:
-        raise Misuse(f"{path} has {len(flows)} flows ({', '.join(f.name for f in flows)}); run one file for each")
+        raise Misuse(f"{path} has {len(flows)} flows ({', '.join(f.name for f in flows)}); choose one: --flow NAME")
     return flows[0]
 
 
@@ -101,20 +115,24 @@ def run(
         str | None,
         typer.Option("--checkpoints", metavar="URL", help="a folder for checkpoints alone, s3://BUCKET/FOLDER"),
     ] = None,
-    spare: Annotated[
-        int | None, typer.Option("--spare", min=0, help="warm workers beyond those in use; 1 unless given")
-    ] = None,
+    spare: Spare = None,
     recover_in: Annotated[
         int, typer.Option("--recover-in", metavar="PARTS", min=1, help="a dead partition comes back as so many")
     ] = 1,
+    flow: One = None,
     json: Json = False,
 ) -> None:
-    """Run a flow until its input ends or it is stopped; Ctrl-C stops it.
+    """Run a flow until its input ends or it is stopped; Ctrl-C stops it. Several flows of an app run beside each other.
 
     Example: seep run app.py --workers 3
     """
+    flows = chosen(app, flow)
+    if len(flows) > 1 and on != "inline":
+        raise typer.Exit(run_beside([one.name for one in flows]))
     options = {"workers": workers, "master": master, "resume": resume, "prometheus": prometheus, "store": store}
-    _run(only(app), on, json, {**options, "checkpoints": checkpoints, "spare": spare, "recover_in": recover_in})
+    options |= {"checkpoints": checkpoints, "spare": spare, "recover_in": recover_in}
+    for one in flows:
+        _run(one, on, json, options)
 
 
 def restore(
@@ -125,6 +143,7 @@ def restore(
     master: Master = None,
     prometheus: Prometheus = None,
     store: Stored = None,
+    spare: Spare = None,
     rename: Annotated[
         list[str] | None,
         typer.Option("--rename", metavar="OLD=NEW", help="an operator or source that has another name now"),
@@ -133,6 +152,7 @@ def restore(
         list[str] | None,
         typer.Option("--drop", metavar="NAME", help="state that may be lost: of an operator, or OPERATOR.COLUMN"),
     ] = None,
+    flow: One = None,
     json: Json = False,
 ) -> None:
     """Run a flow from a savepoint, also one of another version of it.
@@ -144,8 +164,8 @@ def restore(
         if not old or not new:
             raise Misuse(f"--rename {old}{new}: give OLD=NEW, such as minute=store-minute")
     changed = {"restore": savepoint, "rename": {old: new for old, _, new in pairs}, "drop": drop or ()}
-    options = {"workers": workers, "master": master, "prometheus": prometheus, "store": store}
-    _run(only(app), on, json, options, changed)
+    options = {"workers": workers, "master": master, "prometheus": prometheus, "store": store, "spare": spare}
+    _run(only(app, flow), on, json, options, changed)
 
 
 def _run(flow: Flow, on: str, json: bool, options: dict[str, Any], restore: dict[str, Any] | None = None) -> None:

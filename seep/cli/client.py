@@ -44,7 +44,8 @@ def ask_job(home: Path, method: str, route: str, body: dict[str, Any] | None = N
             timeout=TIMEOUT_SECONDS,
         )
     except httpx.HTTPError as error:
-        raise Retry(f"flow {flow!r} does not answer at {address}: {error}") from error
+        hint = "if its controller is gone: seep run APP --resume"
+        raise Retry(f"flow {flow!r} does not answer at {address}: {error}; {hint}") from error
     if answer.is_success:
         found: dict[str, Any] = answer.json()
         return found

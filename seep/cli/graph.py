@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from seep.cli.apps import App, load, only
+from seep.cli.apps import App, One, chosen, only
 from seep.cli.output import Json, show
 from seep.errors import Misuse
 
@@ -23,6 +23,7 @@ def graph(
         bool, typer.Option("--plan", help="say what was fused, how rows are sent, what is folded early, and why")
     ] = False,
     form: Annotated[str, typer.Option("--format", help="text, mermaid or svg")] = "mermaid",
+    flow: One = None,
     json: Json = False,
 ) -> None:
     """A flow's physical plan: its nodes and the streams between them.
@@ -34,10 +35,10 @@ def graph(
     from seep.flow.compile import compile_flow
     from seep.flow.explain import explain
 
-    for flow in [only(app)] if form == "svg" and not json else load(app):
-        made = compile_flow(flow)
+    for one in [only(app, flow)] if form == "svg" and not json else chosen(app, flow):
+        made = compile_flow(one)
         answer: dict[str, Any] = {
-            "flow": flow.name,
+            "flow": one.name,
             "nodes": [{"name": n.name, "kind": n.kind} for n in made.nodes.values()],
             "edges": [{"name": e.name, "source": e.source, "target": e.target, "port": e.port} for e in made.edges],
         }

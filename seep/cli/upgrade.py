@@ -10,7 +10,6 @@ from seep.cli import client
 from seep.cli.apps import App, only
 from seep.cli.jobs import Flow
 from seep.cli.output import Json, show
-from seep.errors import Misuse
 from seep.runtime.home import job_path
 
 
@@ -31,9 +30,7 @@ def upgrade(
     Example: seep upgrade sales app.py --operator visits
     """
     client.ask(flow, "GET", "status")  # before the app is loaded: is there anything to upgrade?
-    new = only(app)
-    if new.name != flow:
-        raise Misuse(f"{app} has the flow {new.name!r}, not {flow!r}; give the flow its name")
+    new = only(app, flow)
     from seep.running.upgrading import planned
     from seep.runtime.job import JobDirectory
 

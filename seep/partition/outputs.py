@@ -32,7 +32,6 @@ class Cursor:
         "rows",
         "sequence",
         "subscription",
-        "taken",
         "watermark",
         "worker",
     )
@@ -42,7 +41,6 @@ class Cursor:
         self.worker = message.worker
         self.key_range: KeyRange = message.key_range
         self.after = message.after
-        self.taken = message.after
         self.watermark = FOREVER
         self.rows = 0
         self.position = position
@@ -52,8 +50,6 @@ class Cursor:
         self.open_bytes = 0
 
     def settle(self, taken: int) -> None:
-        if taken > self.taken:
-            self.taken = taken
         while self.opened and self.opened[0][0] <= taken:
             self.open_bytes -= self.opened.popleft()[1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -153,12 +154,54 @@ halves.aggregate(x=seep.total("x")).named("halves").collect("sums")
     }
 
 
+TWO = """
+import seep
+
+def flow(name, rows):
+    made = seep.Flow(name)
+    made.source("rows", seep.MemorySource([{"n": i} for i in range(rows)])).collect("kept")
+    return made
+
+one, two = flow("one", 1), flow("two", 2)
+"""
+
+
+def test_several_flows_of_an_app_all_run(run: Run) -> None:
+    ended = [{"flow": name, "state": "ended", "rows": {"kept": rows}} for name, rows in (("one", 1), ("two", 2))]
+    code, out, problem = run("run", TWO, "--on", "inline", "--json")
+    assert (code, list(map(json.loads, out.splitlines())), problem) == (0, ended, "")
+    code, out, _ = run("run", TWO, "--on", "inline", "--json", "--flow", "two")
+    assert (code, json.loads(out)) == (0, ended[1])
+    code, _, problem = run("run", TWO, "--flow", "three")
+    assert (code, "has no flow 'three'; it has one, two" in problem) == (2, True)
+    code, _, problem = run("graph", TWO, "--format", "svg")
+    assert (code, "has 2 flows (one, two); choose one: --flow NAME" in problem) == (2, True)
+
+
+def test_several_flows_run_beside_each_other(tmp_path: Path) -> None:
+    """Each by a process of its own; what one of them ends with is told, and ends no other."""
+    path = tmp_path / "app.py"
+    failing = (
+        'three = seep.Flow("three")\n'
+        'numbers = three.source("rows", seep.MemorySource([{"n": 0}]))\n'
+        'numbers.map(lambda row: 1 // row.n, schema={"n": int}, on_error="fail").collect("kept")\n'
+    )
+    for source, code in ((TWO, 0), (TWO + failing, 2)):
+        path.write_text(source)
+        command = [str(Path(sys.executable).parent / "seep"), "run", str(path), "--workers", "1", "--json"]
+        environment = {**os.environ, "SEEP_HOME": str(tmp_path / "home")}
+        found = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+        told = [json.loads(line) for line in found.stdout.splitlines()]
+        assert found.returncode == code, found.stderr
+        assert sorted(t["flow"] for t in told if t["state"] == "ended") == ["one", "two"]
+
+
 @pytest.mark.parametrize(
     ("source", "says"),
     [
         ("x = 1", "has no flow"),
         ("import nonsense_module", "No module named 'nonsense_module'"),
-        ("import seep\na = seep.Flow('a')\nb = seep.Flow('b')", "has 2 flows (a, b)"),
+        ("import seep\na = seep.Flow('a')\nb = seep.Flow('a')", "has two flows of the name 'a'"),
         ("import seep\nflow = seep.Flow('')", "seep:"),
         ("import sys\nsys.exit()", "app.py:2: it ends Python (SystemExit: None); an app only builds a flow"),
         ("def build():\n    raise SystemExit('no')", "app.py:2: it ends Python (SystemExit: no)"),

@@ -111,7 +111,6 @@ SURVIVORS: dict[str, str] = {
     " channel.queue[-(0)][0].epoch > entry.last:": (
         "nobody takes what is later than the life of its sender; at most one more epoch without rows is told"
     ),
-    "self.taken = taken  ->  pass": "nobody reads it: what is open says what was taken",
     "if message.upto > trims.get(message.receiver, -1):  ->  if message.upto >"
     " trims.get(message.receiver, -(2)):": "nothing is trimmed by it: entries begin with epoch 1",
     "if message.upto > trims.get(message.receiver, -1):  ->  if message.upto >"
