@@ -1,9 +1,9 @@
-"""JSON objects, one a message, parsed many at a time.
+"""JSON objects, one a message, read many at a time.
 
-Arrow's parser reads them in one go and stops at the first row it cannot read. So rows that look unusual (`jsonscan`)
-are parsed apart, each alone, when they are few. Should one of the others be broken all the same, or many be unusual,
-the parser is asked again for the rows before the one it names and for those behind it. What a row is alone decides
-whether it is refused, never those beside it.
+Simple rows are read by a loop of our own (`jsonscan`). The others go to Arrow's parser, which reads them in one go and
+stops at the first row it cannot read. So those that look unusual are parsed each alone, when they are few. Should one
+of the others be broken all the same, or many be unusual, the parser is asked again for the rows before the one it names
+and for those behind it. What a row is alone decides whether it is refused, never those beside it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from seep.connectors.jsonscan import Scan
+from seep.connectors.jsonscan import READ, UNUSUAL, Scan, Scanned
 from seep.connectors.textforms import refuse_no_json
 from seep.model.fitting import holes
 from seep.model.schema import physical
@@ -29,6 +29,8 @@ _ROW = re.compile(r" in row (\d+)$")
 
 Kept = tuple[pa.RecordBatch, list[int], list[tuple[int, str]]]
 """Rows, for each the number of its message, and (number, reason) of those that are none."""
+Parsed = tuple[list[pa.RecordBatch], list[int], list[tuple[int, str]]]
+"""The same in pieces."""
 
 
 class JsonDecoder:
@@ -45,49 +47,55 @@ class JsonDecoder:
         self._required = [field for field in declared if not field.nullable or pa.types.is_nested(field.type)]
 
     def decode(self, values: Sequence[bytes]) -> Kept:
+        scanned = self._scanned(values)
+        if scanned is None:
+            return self._complete(*self._many(values, None))
+        read, left = (np.flatnonzero(chosen) for chosen in (scanned.states == READ, scanned.states != READ))
+        if not len(left):
+            return self._complete([scanned.record], list(range(len(values))), [])
+        numbers = left.tolist()
+        unusual = np.flatnonzero(scanned.states[left] == UNUSUAL).tolist()
+        few = len(unusual) <= _FEW * len(values)
+        records, kept, refused = self._many([values[number] for number in numbers], unusual if few else None)
+        places = np.concatenate([read, left[kept]])
+        order = np.argsort(places)
+        rows = pa.concat_batches([scanned.record.take(pa.array(read)), *records]).take(pa.array(order))
+        return self._complete([rows], places[order].tolist(), [(numbers[at], why) for at, why in refused])
+
+    def _scanned(self, values: Sequence[bytes]) -> Scanned | None:
+        """What is known of the rows without the parser; None: nothing."""
         data = b"\n".join(values)
-        apart = self._unusual(data, len(values))
-        if apart and len(apart) <= _FEW * len(values):
-            return self._without(values, apart) or self._complete(*self._in_ranges(values))
-        whole = self._parsed(values) if apart is None or apart else self._read(data, len(values))
+        if self._scan is None or data.count(b"\n") != len(values) - 1:
+            return None
+        return self._scan.read(data, len(values))
+
+    def _many(self, values: Sequence[bytes], apart: Sequence[int] | None) -> Parsed:
+        """All of them by the parser; ``apart``: those that it may not like, if they are few."""
+        if apart and (found := self._without(values, apart)) is not None:
+            return found
+        whole = None if apart else self._parsed(values)
         if isinstance(whole, pa.RecordBatch):
-            return self._complete([whole], list(range(len(values))), [])
-        return self._complete(*self._in_ranges(values))
+            return [whole], list(range(len(values))), []
+        return self._in_ranges(values)
 
-    def _unusual(self, data: bytes, rows: int) -> list[int] | None:
-        """The numbers of rows that the parser may not like; None: not known."""
-        if self._scan is None or data.count(b"\n") != rows - 1:
-            return None
-        plain = self._scan.plain(data, rows)
-        return [] if plain.all() else np.flatnonzero(~plain).tolist()
-
-    def _without(self, values: Sequence[bytes], apart: Sequence[int]) -> Kept | None:
+    def _without(self, values: Sequence[bytes], apart: Sequence[int]) -> Parsed | None:
         """These few rows each alone, the others together; None: one of the others is broken too."""
-        others: list[bytes] = []
-        kept: list[int] = []
-        low = 0
-        for number in (*apart, len(values)):
-            others += values[low:number]
-            kept += range(low, number)
-            low = number + 1
-        record = self._read(b"\n".join(others), len(others))
-        if not isinstance(record, pa.RecordBatch):
+        alone = set(apart)
+        kept = [number for number in range(len(values)) if number not in alone]
+        together = self._parsed([values[number] for number in kept])
+        if not isinstance(together, pa.RecordBatch):
             return None
-        records, refused = [record], []
+        records, refused = [together], []
         for number in apart:
-            alone = self._parsed(values[number : number + 1])
-            if isinstance(alone, pa.RecordBatch):
-                records.append(alone)
+            found = self._parsed(values[number : number + 1])
+            if isinstance(found, pa.RecordBatch):
+                records.append(found)
                 kept.append(number)
             else:
-                refused.append((number, _reason(alone)))
-        if len(records) > 1:
-            order = np.argsort(kept)
-            records = [pa.concat_batches(records).take(pa.array(order))]
-            kept.sort()
-        return self._complete(records, kept, refused)
+                refused.append((number, _reason(found)))
+        return records, kept, refused
 
-    def _in_ranges(self, values: Sequence[bytes]) -> tuple[list[pa.RecordBatch], list[int], list[tuple[int, str]]]:
+    def _in_ranges(self, values: Sequence[bytes]) -> Parsed:
         records: list[pa.RecordBatch] = []
         kept: list[int] = []
         refused: list[tuple[int, str]] = []

@@ -1,19 +1,40 @@
-"""Which of many JSON objects are plain: flat, of the declared columns and types, without anything unusual.
+"""JSON objects read where that is simple: flat ones, of the declared columns and types, without anything unusual.
 
-Arrow's parser reads many rows in one go, but one that it cannot read spoils all of them. So rows are looked at before:
-those that are plain are parsed together, the others apart. Nothing is decided here about a row. One that is called
-plain and is not costs time, as does one that is plain and is not called so; what comes of it the parser alone says.
+Arrow's parser reads many rows in one go, but takes several times as long, and one row that it cannot read spoils all
+of them. So rows are gone through here first. Those that are plain are read on the way; of the others it is said
+whether the parser will take them together with others of their kind. Nothing else is decided here: what is read is
+what the parser would have read, and what comes of the other rows the parser alone says.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from seep.connectors.jsonvalues import (
+    ANY,
+    CLOSE,
+    COLON,
+    COMMA,
+    LINE,
+    NUMBER,
+    OPEN,
+    QUOTE,
+    TEXT,
+    TIME,
+    TRUTH,
+    UNREAD,
+    WHOLE,
+    Bytes,
+    past_spaces,
+    text_end,
+    value_end,
+)
 from seep.model.hashing import compiled
 
-TEXT, WHOLE, NUMBER, TRUTH, TIME, ANY = range(6)
 _KINDS = (
     (pa.types.is_string, TEXT),
     (pa.types.is_int64, WHOLE),
@@ -22,17 +43,26 @@ _KINDS = (
     (pa.types.is_timestamp, TIME),
 )
 _MOST_COLUMNS = 63
-_QUOTE, _BACKSLASH, _OPEN, _CLOSE, _COLON, _COMMA, _LINE, _SPACE, _MINUS, _DOT, _ZERO, _NINE = b'"\\{}:,\n -.09'
-_TRUE, _FALSE, _NULL = (np.frombuffer(word, np.uint8) for word in (b"true", b"false", b"null"))
-_SHAPE = np.frombuffer(b"0000-00-00T00:00:00", np.uint8)
-Bytes = npt.NDArray[np.uint8]
+_MOST_BYTES = 2**31 - 1
+"""Of all texts of a column: where each begins is kept in half a word."""
+UNUSUAL, PLAIN, READ = range(3)
+"""A row that the parser may not like; one that it will take; one that needs no parser."""
+Numbers = npt.NDArray[np.int64]
+
+
+class Scanned(NamedTuple):
+    states: npt.NDArray[np.uint8]
+    """Of each row one of UNUSUAL, PLAIN, READ."""
+    record: pa.RecordBatch
+    """All rows; those that were not read are null in every column."""
 
 
 class Scan:
     """Of the rows of one schema."""
 
-    def __init__(self, names: list[str], kinds: list[int]) -> None:
-        texts = [name.encode() for name in names]
+    def __init__(self, schema: pa.Schema, kinds: list[int]) -> None:
+        texts = [name.encode() for name in schema.names]
+        self._schema = schema
         self._names = np.frombuffer(b"".join(texts) + b"\n", np.uint8)
         self._ends = np.cumsum([0, *map(len, texts)])
         self._kinds = np.array(kinds, np.int64)
@@ -42,81 +72,139 @@ class Scan:
         """None: it has columns that are not known here."""
         kinds = [next((kind for fits, kind in _KINDS if fits(field.type)), None) for field in schema]
         known = [kind for kind in kinds if kind is not None]
-        return cls(schema.names, known) if len(known) == len(schema) <= _MOST_COLUMNS else None
+        return cls(schema, known) if len(known) == len(schema) <= _MOST_COLUMNS else None
 
-    def plain(self, data: bytes, rows: int) -> npt.NDArray[np.bool_]:
-        """For each of so many lines, is it a plain row?"""
-        found = np.zeros(rows, np.bool_)
-        _scan(np.frombuffer(data + b"\n", np.uint8), self._names, self._ends, self._kinds, found)
-        return found
+    def read(self, data: bytes, rows: int) -> Scanned | None:
+        """So many lines; None: too much of it."""
+        if len(data) > _MOST_BYTES:
+            return None
+        line = np.frombuffer(data + b"\n", np.uint8)
+        states = np.zeros(rows, np.uint8)
+        there = np.zeros((len(self._kinds), rows), np.bool_)
+        values = np.zeros(there.shape, np.int64)
+        ends = np.empty((len(self._kinds) if TEXT in self._kinds else 0, rows), np.int64)
+        floats = values.view(np.float64)
+        _scan(line, self._names, self._ends, self._kinds, states, there, values, floats, ends)
+        arrays = [
+            _text_column(line, values[column], ends[column], there[column])
+            if kind == TEXT
+            else _column(field.type, values[column], there[column])
+            for column, (field, kind) in enumerate(zip(self._schema, self._kinds, strict=True))
+        ]
+        return Scanned(states, pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+
+
+def _column(kind: pa.DataType, values: Numbers, there: npt.NDArray[np.bool_]) -> pa.Array:
+    data = np.packbits(values != 0, bitorder="little") if pa.types.is_boolean(kind) else values
+    return pa.Array.from_buffers(kind, len(there), [_validity(there), pa.py_buffer(data)])
+
+
+def _text_column(line: Bytes, starts: Numbers, ends: Numbers, there: npt.NDArray[np.bool_]) -> pa.Array:
+    offsets = np.zeros(len(there) + 1, np.int32)
+    texts = np.empty(_place_texts(starts, ends, there, offsets), np.uint8)
+    _copy_texts(line, starts, offsets, texts)
+    return pa.Array.from_buffers(
+        pa.string(), len(there), [_validity(there), pa.py_buffer(offsets), pa.py_buffer(texts)]
+    )
+
+
+def _validity(there: npt.NDArray[np.bool_]) -> pa.Buffer | None:
+    return None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
 
 
 @compiled
 def _scan(
-    data: Bytes, names: Bytes, ends: npt.NDArray[np.int64], kinds: npt.NDArray[np.int64], found: npt.NDArray[np.bool_]
+    data: Bytes,
+    names: Bytes,
+    name_ends: Numbers,
+    kinds: Numbers,
+    states: npt.NDArray[np.uint8],
+    there: npt.NDArray[np.bool_],
+    values: Numbers,
+    floats: npt.NDArray[np.float64],
+    ends: Numbers,
 ) -> None:
     at = 0
-    for row in range(len(found)):
-        end = _row(data, at, names, ends, kinds)
+    for row in range(len(states)):
+        end, state = _row(data, at, row, names, name_ends, kinds, there, values, floats, ends)
+        states[row] = state
+        if state != READ:
+            there[:, row] = False
         if end >= 0:
-            found[row] = True
             at = end
-        while data[at] != _LINE:
+        while data[at] != LINE:
             at += 1
         at += 1
 
 
 @compiled
-def _row(data: Bytes, at: int, names: Bytes, ends: npt.NDArray[np.int64], kinds: npt.NDArray[np.int64]) -> int:
-    """Where the line of a plain row ends; -1: it is none. No look ahead passes the line's end, which fits nothing."""
-    if data[at] != _OPEN:
-        return -1
-    seen, guess = 0, 0
+def _row(
+    data: Bytes,
+    at: int,
+    row: int,
+    names: Bytes,
+    name_ends: Numbers,
+    kinds: Numbers,
+    there: npt.NDArray[np.bool_],
+    values: Numbers,
+    floats: npt.NDArray[np.float64],
+    ends: Numbers,
+) -> tuple[int, int]:
+    """Where the line of a plain row ends (-1: it is none), and what it is. No look ahead passes the line's end, which
+    fits nothing."""
+    if data[at] != OPEN:
+        return -1, UNUSUAL
+    seen, guess, state = 0, 0, READ
     while True:
-        at = _past_spaces(data, at + 1)
-        if data[at] != _QUOTE:
-            return -1
+        at = past_spaces(data, at + 1)
+        if data[at] != QUOTE:
+            return -1, UNUSUAL
         begin = at + 1
-        at = _text(data, begin)
+        at = text_end(data, begin)
         if at < 0:
-            return -1
-        column = _column(data, begin, at - 1, names, ends, guess)
-        at = _past_spaces(data, at)
-        if data[at] != _COLON:
-            return -1
-        at = _past_spaces(data, at + 1)
+            return -1, UNUSUAL
+        column = _column_of(data, begin, at - 1, names, name_ends, guess)
+        at = past_spaces(data, at)
+        if data[at] != COLON:
+            return -1, UNUSUAL
+        at = past_spaces(data, at + 1)
         kind = ANY
         if column >= 0:
             if seen >> column & 1:
-                return -1
+                return -1, UNUSUAL
             seen |= 1 << column
             guess, kind = column + 1, kinds[column]
-        at = _value(data, at, kind)
-        if at < 0:
-            return -1
-        at = _past_spaces(data, at)
-        if data[at] != _COMMA:
+        end, whole, number = value_end(data, at, kind)
+        if end == UNREAD:
+            # Well-formed, but not to be read here. Where it ends must still be known.
+            end, whole, number = value_end(data, at, ANY)
+            state = PLAIN
+        if end < 0:
+            return -1, UNUSUAL
+        if column >= 0 and data[at] != 110:  # n, of null
+            there[column, row] = True
+            if kind == TEXT:
+                values[column, row], ends[column, row] = at + 1, end - 1
+            elif kind == NUMBER:
+                floats[column, row] = number
+            else:
+                values[column, row] = whole
+        at = past_spaces(data, end)
+        if data[at] != COMMA:
             break
-    if data[at] != _CLOSE:
-        return -1
-    at = _past_spaces(data, at + 1)
-    return at if data[at] == _LINE else -1
+    if data[at] != CLOSE:
+        return -1, UNUSUAL
+    at = past_spaces(data, at + 1)
+    return (at, state) if data[at] == LINE else (-1, UNUSUAL)
 
 
 @compiled
-def _past_spaces(data: Bytes, at: int) -> int:
-    while data[at] == _SPACE:
-        at += 1
-    return at
-
-
-@compiled
-def _column(data: Bytes, begin: int, end: int, names: Bytes, ends: npt.NDArray[np.int64], guess: int) -> int:
+def _column_of(data: Bytes, begin: int, end: int, names: Bytes, name_ends: Numbers, guess: int) -> int:
     """The column of this name, most often the one after the last; -1: there is none."""
-    count = len(ends) - 1
+    count = len(name_ends) - 1
     for step in range(count):
         column = (guess + step) % count
-        low, size = ends[column], ends[column + 1] - ends[column]
+        low, size = name_ends[column], name_ends[column + 1] - name_ends[column]
         if size == end - begin:
             place = 0
             while place < size and data[begin + place] == names[low + place]:
@@ -127,117 +215,19 @@ def _column(data: Bytes, begin: int, end: int, names: Bytes, ends: npt.NDArray[n
 
 
 @compiled
-def _value(data: Bytes, at: int, kind: int) -> int:
-    """Where it ends; -1: it is not plain, or not of this kind."""
-    letter = data[at]
-    if letter == 110:  # n
-        return _word(data, at, _NULL)
-    if letter == _QUOTE:
-        if kind == TIME and not _time(data, at + 1):
-            return -1
-        return _text(data, at + 1) if kind in (TEXT, TIME, ANY) else -1
-    if letter == 116 or letter == 102:  # t, f
-        if kind not in (TRUTH, ANY):
-            return -1
-        return _word(data, at, _TRUE if letter == 116 else _FALSE)
-    if kind not in (WHOLE, NUMBER, ANY):
-        return -1
-    return _number(data, at, kind != WHOLE)
+def _place_texts(starts: Numbers, ends: Numbers, there: npt.NDArray[np.bool_], offsets: npt.NDArray[np.int32]) -> int:
+    """Where each text will begin; answers how long they are together."""
+    size = 0
+    for row in range(len(there)):
+        if there[row]:
+            size += ends[row] - starts[row]
+        offsets[row + 1] = size
+    return size
 
 
 @compiled
-def _word(data: Bytes, at: int, word: Bytes) -> int:
-    for letter in word:
-        if data[at] != letter:
-            return -1
-        at += 1
-    return at
-
-
-@compiled
-def _number(data: Bytes, at: int, broken: bool) -> int:
-    """No more digits than surely fit, and no exponent: such are rare."""
-    at += data[at] == _MINUS
-    first = at
-    while _ZERO <= data[at] <= _NINE:
-        at += 1
-    digits = at - first
-    if not 1 <= digits <= 18 or (data[first] == _ZERO and digits > 1):
-        return -1
-    if broken and data[at] == _DOT:
-        first = at = at + 1
-        while _ZERO <= data[at] <= _NINE:
-            at += 1
-        if not 1 <= at - first <= 18:
-            return -1
-    return at
-
-
-@compiled
-def _time(data: Bytes, at: int) -> bool:
-    """2024-05-06T07:08:09, a fraction of at most six digits, Z; not, whether the month has such a day."""
-    for place in range(len(_SHAPE)):
-        letter = data[at + place]
-        if _SHAPE[place] == _ZERO:
-            if not _ZERO <= letter <= _NINE:
-                return False
-        elif letter != _SHAPE[place]:
-            return False
-    month, day = _two(data, at + 5), _two(data, at + 8)
-    if not (1 <= month <= 12 and 1 <= day <= 31):
-        return False
-    if _two(data, at + 11) > 23 or _two(data, at + 14) > 59 or _two(data, at + 17) > 59:
-        return False
-    at += len(_SHAPE)
-    if data[at] == _DOT:
-        first = at = at + 1
-        while _ZERO <= data[at] <= _NINE:
-            at += 1
-        if not 1 <= at - first <= 6:
-            return False
-    at += data[at] == 90  # Z
-    return bool(data[at] == _QUOTE)
-
-
-@compiled
-def _two(data: Bytes, at: int) -> int:
-    return int((data[at] - _ZERO) * 10 + data[at + 1] - _ZERO)
-
-
-@compiled
-def _text(data: Bytes, at: int) -> int:
-    """Behind its closing quote; -1: it has escapes, control characters, or is no UTF-8."""
-    while True:
-        letter = data[at]
-        if letter == _QUOTE:
-            return at + 1
-        if letter < 0x20 or letter == _BACKSLASH:
-            return -1
-        if letter < 0x80:
-            at += 1
-            continue
-        more = _more(letter, data[at + 1])
-        if more == 0:
-            return -1
-        for place in range(1, more + 1):
-            if data[at + place] & 0xC0 != 0x80:
-                return -1
-        at += more + 1
-
-
-@compiled
-def _more(first: int, second: int) -> int:
-    """How many bytes follow the first of a character; 0: none begins so (also none that is too long, or a half)."""
-    if 0xC2 <= first <= 0xDF:
-        return 1
-    if first == 0xE0:
-        return 2 if second >= 0xA0 else 0
-    if first == 0xED:
-        return 2 if second <= 0x9F else 0
-    if 0xE1 <= first <= 0xEF:
-        return 2
-    if first == 0xF0:
-        return 3 if second >= 0x90 else 0
-    if first == 0xF4:
-        return 3 if second <= 0x8F else 0
-    return 3 if 0xF1 <= first <= 0xF3 else 0
+def _copy_texts(data: Bytes, starts: Numbers, offsets: npt.NDArray[np.int32], texts: Bytes) -> None:
+    for row in range(len(starts)):
+        begin, low = np.uint64(starts[row]), np.uint64(offsets[row])
+        for place in range(np.uint64(offsets[row + 1]) - low):
+            texts[low + place] = data[begin + place]
