@@ -281,7 +281,7 @@ class Driver:
             if node.kind == "source":
                 fed = self._sources[name] = _Fed(node.make.connector.schema)
                 # What is fed first is in the test's hands: nobody waits for a Table to be loaded.
-                node = with_fields(node, make=with_fields(node.make, connector=fed), loads=False, waits=False)
+                node = with_fields(node, make=with_fields(node.make, connector=fed), loads=False, turn=0)
             elif node.kind == "sink":
                 settings = {**(node.settings or {}), "sink": "memory"}
                 node = with_fields(node, make=with_fields(node.make, sink=MemorySink()), settings=settings)

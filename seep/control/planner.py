@@ -32,17 +32,22 @@ def first_journal(graph: Graph, term: int = 1, after: int = 0) -> Journal:
             partition = PartitionId(node.name, number)
             entries[partition] = Entry(partition, key_range, after + 1, FOREVER, LIVE, unplaced(term), "", (), after)
     numbers = {node.name: node.start for node in graph.nodes.values()}
-    waits = any(node.waits for node in graph.nodes.values())
-    return Journal(1, term, entries, (), numbers, begins=FOREVER if waits else 0)
+    turns = max((node.turn for node in graph.nodes.values()), default=0)
+    return Journal(1, term, entries, (), numbers, begins=(FOREVER,) * turns)
 
 
 def open_waiting(graph: Graph, journal: Journal, statuses: Mapping[PartitionId, Status]) -> Journal:
-    """Tables first: once every source that loads one has ended, those that wait begin, in no earlier epoch."""
-    if journal.begins < FOREVER:
+    """Tables first: once every source that loads one, and whose turn was earlier, has ended, those of the next turn
+    begin, in no earlier epoch."""
+    if FOREVER not in journal.begins:
         return journal
-    loading = [e.partition for n in graph.nodes.values() if n.loads for e in journal.of(n.name) if e.last == FOREVER]
+    turn = journal.begins.index(FOREVER) + 1
+    loads = [node.name for node in graph.nodes.values() if node.loads and node.turn < turn]
+    loading = [entry.partition for name in loads for entry in journal.of(name) if entry.last == FOREVER]
     ends = [statuses[p].epoch for p in loading if p in statuses and statuses[p].ended]
-    return with_fields(journal, begins=max(ends)) if len(ends) == len(loading) else journal
+    if len(ends) < len(loading):
+        return journal
+    return with_fields(journal, begins=(*journal.begins[: turn - 1], max(ends), *journal.begins[turn:]))
 
 
 def has_ended(graph: Graph, journal: Journal, statuses: Mapping[PartitionId, Status]) -> bool:

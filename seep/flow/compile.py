@@ -21,7 +21,7 @@ from seep.flow.fused import LogicPlan, Route, Tail, Tails
 from seep.flow.grouped import refuse_halved, simplified
 from seep.flow.grouping import Grouping, by
 from seep.flow.intake import IntakePlan
-from seep.flow.loading import loading_sources
+from seep.flow.loading import loading_sources, turns_of
 from seep.flow.logical import After, Chain, Stage, Vertex, chains
 from seep.flow.outlet import OutletPlan
 from seep.flow.pruning import prune
@@ -83,11 +83,9 @@ def compile_flow(flow: Flow) -> Graph:
         )
         for vertex in inputs
     }
-    for vertex in (loading := loading_sources(flow)):
-        nodes[names[vertex]] = replace(nodes[names[vertex]], loads=True)
-    for name, node in nodes.items():
-        if loading and node.kind == "source" and not node.loads:
-            nodes[name] = replace(node, waits=True)
+    loading = loading_sources(flow)
+    for vertex, turn in turns_of(flow, loading).items():
+        nodes[names[vertex]] = replace(nodes[names[vertex]], loads=vertex in loading, turn=turn)
     order = {name: at for at, name in enumerate(nodes)}
     return Graph(nodes, tuple(sorted(edges, key=lambda edge: (order[edge.source], order[edge.target], edge.port))))
 

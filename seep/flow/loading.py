@@ -1,4 +1,4 @@
-"""Tables first: which sources fill Tables and end, and which therefore wait."""
+"""Tables first: which sources fill Tables and end, and in which turn each source may begin."""
 
 from __future__ import annotations
 
@@ -16,6 +16,27 @@ def loading_sources(flow: Flow) -> set[Vertex]:
         if not any(getattr(source.make, "endless", False) for source in sources):
             found |= sources
     return found
+
+
+def turns_of(flow: Flow, loading: set[Vertex]) -> dict[Vertex, int]:
+    """The turn of each source. One that loads and has rows that are looked up in Tables comes after those that fill
+    them, unless they wait for it, too; all that load nothing come last."""
+    before: dict[Vertex, set[Vertex]] = {source: set() for source in loading}
+    for vertex in flow.vertices:
+        if vertex.verb == "join_table":
+            filled = sources_of(vertex.inputs[:1]) & loading
+            for source in sources_of(vertex.inputs[1:]) & loading:
+                before[source] |= filled - {source}
+    for middle in loading:  # those before them, too
+        for source in loading:
+            if middle in before[source]:
+                before[source] |= before[middle]
+    plain = {source: {one for one in earlier if source not in before[one]} for source, earlier in before.items()}
+    turns = dict.fromkeys(loading, 0)
+    for source in sorted(loading, key=lambda source: len(plain[source])):  # who comes after more comes after these
+        turns[source] = max((turns[one] + 1 for one in plain[source]), default=0)
+    last = max(turns.values(), default=-1) + 1
+    return {vertex: turns.get(vertex, last) for vertex in flow.vertices if vertex.kind == "source"}
 
 
 def sources_of(inputs: tuple[Input, ...], timed: bool = False) -> set[Vertex]:

@@ -175,9 +175,9 @@ class Node:
     maximum: int = 16
     settings: Mapping[str, Any] | None = None
     loads: bool = False
-    """A bounded source that fills a Table: whoever waits reads no row before it has ended."""
-    waits: bool = False
-    """A source that waits for those that load."""
+    """A bounded source that fills a Table: sources of later turns read no row before it has ended."""
+    turn: int = 0
+    """Of a source: after how many rounds of loading it may read; 0: it waits for nobody."""
     policy: Any = None
     """By which the controller changes the number of its partitions; None: only when asked to."""
 

@@ -197,7 +197,7 @@ class SourcePartition:
             self.desk.count("source_held_by_buffer")
             return
         epoch = max(self.epoch + 1, self.outputs.highest)
-        begins = self.desk.journal.begins if self.node.waits else 0
+        begins = self.desk.journal.beginning(self.node.turn)
         with self._failing():
             if begins == FOREVER or not self.pace.hears(self.desk.now_ms, self.outputs.watermark, waiting):
                 self._cut(epoch, reads=False)

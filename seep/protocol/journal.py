@@ -109,11 +109,16 @@ class Journal:
     next_generation: int = 1
     stopping: str = ""
     """Not empty: the flow is being stopped, and why (``stop``, ``drain``, or a failure's report)."""
-    begins: int = 0
-    """The first epoch in which sources that wait for Tables may have rows; FOREVER: these are still being loaded."""
+    begins: tuple[int, ...] = ()
+    """For each turn of sources after the first, which waits for nobody: the first epoch in which they may have rows;
+    FOREVER: the Tables that they wait for are still being loaded."""
     poisons: tuple[Poison, ...] = ()
     codes: Mapping[str, tuple[Code, ...]] = field(default_factory=dict)
     """By operator, of those that were upgraded: what each runs since when, in order. Before that: the flow's own."""
+
+    def beginning(self, turn: int) -> int:
+        """The first epoch in which a source of this turn may have rows."""
+        return self.begins[turn - 1] if turn else 0
 
     def of(self, operator: str) -> list[Entry]:
         """The operator's entries, by key range, then life."""

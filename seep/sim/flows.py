@@ -27,7 +27,7 @@ class _Builder:
         self.edges: list[Edge] = []
         self.supplies: dict[str, Supply] = {}
         self.splits: dict[str, int] = {}
-        self.loads: set[str] = set()
+        self.loads: dict[str, int] = {}
 
     def node(self, name: str, kind: str, make: Callable[..., object], *inputs: str, told: str | None = None) -> str:
         """``told``: the input that is broadcast."""
@@ -37,10 +37,10 @@ class _Builder:
             self.edges.append(Edge(f"{source}>{name}", source, name, port, broadcast, timeless=broadcast))
         return name
 
-    def loading(self, name: str) -> str:
-        """A source of a fixed number of rows, for which the others wait."""
+    def loading(self, name: str, turn: int = 0) -> str:
+        """A source of a fixed number of rows, for which the others wait, but those that load before it."""
         intake = partial(LightIntake, self.random.randrange(1000), 2, self.random.choice((0, 3, 30)), 40)
-        self.loads.add(name)
+        self.loads[name] = turn
         return self.node(name, "source", intake)
 
     def source(self, name: str) -> str:
@@ -61,8 +61,9 @@ class _Builder:
             routes = {e.name: local if self.nodes[e.target][0] == "sink" else by_key for e in targets}
             made = make if kind == "sink" else partial(make, routes=routes)
             start = 1 if kind == "sink" else self.random.choice((1, 1, 2))
-            waits = bool(self.loads) and kind == "source" and name not in self.loads
-            nodes[name] = Node(name, kind, made, start=start, loads=name in self.loads, waits=waits)
+            last = max(self.loads.values(), default=-1) + 1 if kind == "source" else 0
+            turn = self.loads.get(name, last)
+            nodes[name] = Node(name, kind, made, start=start, loads=name in self.loads, turn=turn)
         return Graph(nodes, tuple(self.edges))
 
 
@@ -81,7 +82,8 @@ def draw_flow(random: Random) -> DrawnFlow:
     elif shape == "two-inputs":
         b.sink("out", b.node("a", "operator", chained, b.source("s"), b.source("t")))
     elif shape == "tables":
-        b.sink("out", b.node("a", "operator", chained, b.loading("t"), b.source("s")))
+        tables = [b.loading("t"), b.loading("u", random.choice((0, 1)))] if random.random() < 0.5 else [b.loading("t")]
+        b.sink("out", b.node("a", "operator", chained, *tables, b.source("s")))
     elif shape == "diamond":
         s = b.source("s")
         a, c = b.node("a", "operator", chained, s), b.node("b", "operator", Timed, s)

@@ -96,8 +96,8 @@ def _check_records(store: SimStore, source: str) -> None:
 
 
 def _check_tables_first(graph: Graph, store: SimStore, node: Node, cuts: dict[int, dict[int, list[Any]]]) -> None:
-    """A source that waits has no row before the last one of those that load."""
-    loading = [other.name for other in graph.nodes.values() if other.loads and node.waits]
+    """A source that waits has no row before the last one of those that load, and whose turn is earlier."""
+    loading = [other.name for other in graph.nodes.values() if other.loads and other.turn < node.turn]
     loaded = max((epoch for name in loading for epoch in _filled(source_cuts(graph, store, name))), default=0)
     begins = min(_filled(cuts), default=FOREVER)
     if begins < loaded:

@@ -37,9 +37,9 @@ def test_rows_wait_for_the_table() -> None:
 
 def test_who_loads_and_who_waits() -> None:
     nodes = compile_flow(priced(MemorySource(PRICES), MemorySource([{"item": "a"}]))).nodes
-    assert {name: (node.loads, node.waits) for name, node in nodes.items() if node.kind == "source"} == {
-        "prices": (True, False),
-        "orders": (False, True),
+    assert {name: (node.loads, node.turn) for name, node in nodes.items() if node.kind == "source"} == {
+        "prices": (True, 0),
+        "orders": (False, 1),
     }
 
 
@@ -58,10 +58,57 @@ def test_what_is_only_aggregated_keeps_nobody_waiting() -> None:
     flow = Flow("shop")
     for name in ("prices", "orders"):
         flow.source(name, MemorySource(PRICES)).key_by("item").aggregate(n=seep.count()).collect(f"of {name}")
-    assert not any(node.loads or node.waits for node in compile_flow(flow).nodes.values())
+    assert not any(node.loads or node.turn for node in compile_flow(flow).nodes.values())
 
 
 def test_nobody_waits_for_an_endless_table() -> None:
     endless = GeneratorSource(lambda i: {"item": str(i), "price": i}, schema={"item": str, "price": int})
     nodes = compile_flow(priced(endless, MemorySource([{"item": "a"}]))).nodes
-    assert not any(node.loads or node.waits for node in nodes.values())
+    assert not any(node.loads or node.turn for node in nodes.values())
+
+
+REGIONS = [{"region": region, "country": country} for region, country in (("n", "x"), ("s", "y"))]
+STORES = [{"store": number, "region": "ns"[number % 2]} for number in range(20)]
+
+
+def test_a_table_that_is_made_with_another_is_loaded_after_it() -> None:
+    flow = Flow("shop")
+    regions = flow.source("regions", MemorySource(REGIONS, per_epoch=1)).key_by("region").table()
+    stores = flow.source("stores", MemorySource(STORES, per_epoch=1)).key_by("region").join_table(regions)
+    sales = flow.source("sales", MemorySource([{"store": row["store"]} for row in STORES])).key_by("store")
+    sales.join_table(stores.key_by("store").table()).select("store", "country").collect("sold")
+    nodes = compile_flow(flow).nodes
+    assert {name: (nodes[name].loads, nodes[name].turn) for name in ("regions", "stores", "sales")} == {
+        "regions": (True, 0),
+        "stores": (True, 1),
+        "sales": (False, 2),
+    }
+    found = {row["store"]: row["country"] for row in seep.run(flow)["sold"].to_pylist()}
+    assert found == {number: "xy"[number % 2] for number in range(20)}
+
+
+def test_a_source_that_fills_another_table_waits_all_the_same() -> None:
+    flow = Flow("shop")
+    seen = flow.source("seen", MemorySource([{"item": "a", "n": n} for n in range(50)], per_epoch=1)).key_by("item")
+    orders = flow.source("orders", MemorySource([{"item": "a", "order": n} for n in range(3)], per_epoch=1))
+    orders.key_by("item").join_table(seen.aggregate(times=seep.count())).collect("sold")
+    orders.key_by("item").table().collect("latest")
+    result = seep.run(flow)
+    assert [row["times"] for row in result["sold"].to_pylist()] == [50, 50, 50]
+    assert [row["order"] for row in result["latest"].to_pylist()] == [2]
+
+
+def test_two_that_would_wait_for_each_other_load_together() -> None:
+    flow = Flow("shop")
+    one, other = (flow.source(name, MemorySource(PRICES)).key_by("item") for name in ("one", "other"))
+    third = flow.source("third", MemorySource(PRICES)).key_by("item")
+    one.join_table(other.table()).collect("a")
+    other.join_table(one.table().rename(other="price")).collect("b")
+    third.join_table(one.aggregate(n=seep.count())).collect("c")
+    nodes = compile_flow(flow).nodes
+    assert {name: (nodes[name].loads, nodes[name].turn) for name in ("one", "other", "third")} == {
+        "one": (True, 0),
+        "other": (True, 0),
+        "third": (False, 1),
+    }
+    assert seep.run(flow)["c"].num_rows == len(PRICES)

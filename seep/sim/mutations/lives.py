@@ -153,7 +153,7 @@ LIVES = (
         "reads-before-tables",
         "a source that waits has no row before the Tables are loaded",
         SOURCE,
-        "        begins = self.desk.journal.begins if self.node.waits else 0",
+        "        begins = self.desk.journal.beginning(self.node.turn)",
         "        begins = 0",
     ),
     Mutant(
@@ -168,8 +168,22 @@ LIVES = (
         "waits-for-one-table-source",
         "every partition of every source that loads has ended before the waiting ones begin",
         "seep.control.planner",
-        "    return with_fields(journal, begins=max(ends)) if len(ends) == len(loading) else journal",
-        "    return with_fields(journal, begins=max(ends)) if ends else journal",
+        "    if len(ends) < len(loading):",
+        "    if not ends:",
+    ),
+    Mutant(
+        "turns-at-once",
+        "a source that loads and waits begins after those that it waits for, not with them",
+        "seep.protocol.journal",
+        "        return self.begins[turn - 1] if turn else 0",
+        "        return self.begins[0] if turn else 0",
+    ),
+    Mutant(
+        "waits-for-its-own-turn",
+        "a turn begins when those before it have ended: its own sources have not begun",
+        "seep.control.planner",
+        "    loads = [node.name for node in graph.nodes.values() if node.loads and node.turn < turn]",
+        "    loads = [node.name for node in graph.nodes.values() if node.loads]",
     ),
     Mutant(
         "waiting-is-idle",

@@ -37,8 +37,9 @@ SURVIVORS: dict[str, str] = {
     '  ->  return f"{_work(said)} goes on for {said.busy_ms / (1001):.1f} s" if said.busy_ms > long_ms and not known'
     ' else ""': "a text for people",
     "self.credited = inputs.taken  ->  pass": "credit is given more often than it need be",
-    "begins = self.desk.journal.begins if self.node.waits else 0  ->  "
-    "begins = self.desk.journal.begins if self.node.waits else (-1)": "the later of it and the next epoch is taken",
+    "return self.begins[turn - 1] if turn else 0  ->  return self.begins[turn - 1] if turn else (-1)": (
+        "the later of it and the next epoch is taken"
+    ),
     "self._turn = -1  ->  self._turn = -(2)": "any number that no turn has",
     "self._token = 0  ->  self._token = (1)": "tokens only have to differ",
     "self.wall_ms = 0  ->  pass": "set by the first tick, which precedes every use",

@@ -154,18 +154,18 @@ def idle_sources_say_so() -> None:
     awake = bench.cut(40.0, 1_200)
     demand((awake["watermark"], awake["idle"], bench.source.status().idle) == (91, False, False), f"{awake}")
     # While Tables are loaded nothing is read, and nobody becomes idle by it.
-    waits = Bench(waits=True, begins=FOREVER)
+    waits = Bench(turn=2, begins=(20, FOREVER))
     waits.rows.idle_ms = 50
     for number in range(4):
         empty = waits.cut(100.0 * number, 1_000 + 100 * number)
         demand((empty["rows"], empty["idle"], empty["watermark"]) == (0, False, BEGINNING), f"{empty}")
     demand(not waits.rows.asked, "it is read")
-    waits.journal(begins=30)
+    waits.journal(begins=(20, 30))
     begun = waits.cut(400.0, 1_400)
     demand(begun["epoch"] == 30 and len(waits.rows.asked) == 2, f"{begun}")
     begun = waits.cut(410.0, 1_410)
     demand(begun["epoch"] == 31, f"{begun}")
-    other = Bench(begins=FOREVER)
+    other = Bench(begins=(FOREVER,))
     other.cut(0.0)
     demand(bool(other.rows.asked), "one that waits for nobody")
 

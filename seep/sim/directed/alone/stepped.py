@@ -69,11 +69,11 @@ def first_journal_has_everything_at_its_size() -> None:
         whole = (0, 4096, after + 1, FOREVER, LIVE, after)
         wanted = [("s/0", *whole), ("a/0", 0, 2048, *whole[2:]), ("a/1", 2048, *whole[1:]), ("out/0", *whole)]
         demand([(name, *key, *rest) for name, key, *rest in found] == wanted, f"{found}")
-        demand((journal.version, journal.term, journal.begins) == (1, 3, 0), f"{journal}")
+        demand((journal.version, journal.term, journal.begins) == (1, 3, ()), f"{journal}")
         demand(dict(journal.next_number) == {"s": 1, "a": 2, "out": 1}, f"{journal.next_number}")
         demand({e.generation for e in journal.entries.values()} == {Generation(3, 0)}, "somebody acts already")
-    waits = with_fields(GRAPH, nodes={**GRAPH.nodes, "s": with_fields(GRAPH.nodes["s"], waits=True)})
-    demand(planner.first_journal(waits).begins == FOREVER, "it waits for nobody")
+    waits = with_fields(GRAPH, nodes={**GRAPH.nodes, "s": with_fields(GRAPH.nodes["s"], turn=2)})
+    demand(planner.first_journal(waits).begins == (FOREVER, FOREVER), "it waits for nobody")
 
 
 @scenario
@@ -189,20 +189,28 @@ def flow_ends_and_tables_open() -> None:
     demand(not planner.has_ended(GRAPH, journal, {}), "nobody has said anything")
     demand(not planner.has_ended(GRAPH, Journal(), {}), "nothing runs")
     loads = with_fields(GRAPH, nodes={**GRAPH.nodes, "s": with_fields(GRAPH.nodes["s"], loads=True)})
-    waiting = with_fields(journal, begins=FOREVER)
-    demand(planner.open_waiting(loads, waiting, _said(waiting)).begins == FOREVER, "before it has ended")
+    waiting = with_fields(journal, begins=(FOREVER,))
+    demand(planner.open_waiting(loads, waiting, _said(waiting)).begins == (FOREVER,), "before it has ended")
     opened = planner.open_waiting(loads, waiting, _said(waiting, s0={"ended": True, "epoch": 33}))
-    demand(opened.begins == 33, f"{opened.begins}")
+    demand(opened.begins == (33,), f"{opened.begins}")
     demand(planner.open_waiting(loads, opened, _said(opened, s0={"ended": True, "epoch": 50})) is opened, "again")
     demand(planner.open_waiting(loads, waiting, {}) is waiting, "nothing was said")
     split = planner.commit_handover(
         _begun((S0,), EVERYTHING.split(2), 7, True), Replace(1, "s", (S0,), EVERYTHING.split(2), True, 7)
     )
-    split = with_fields(split, begins=FOREVER)
+    split = with_fields(split, begins=(FOREVER,))
     one = {"s1": {"ended": True, "epoch": 60}}
-    demand(planner.open_waiting(loads, split, _said(split, **one)).begins == FOREVER, "one of two")
+    demand(planner.open_waiting(loads, split, _said(split, **one)).begins == (FOREVER,), "one of two")
     both = planner.open_waiting(loads, split, _said(split, **one, s2={"ended": True, "epoch": 50}))
-    demand(both.begins == 60, f"{both.begins}")
+    demand(both.begins == (60,), f"{both.begins}")
+    later = {"s": with_fields(GRAPH.nodes["s"], loads=True, turn=1), "a": with_fields(GRAPH.nodes["a"], loads=True)}
+    turns = with_fields(GRAPH, nodes={**GRAPH.nodes, **later})
+    waiting, told = with_fields(journal, begins=(FOREVER, FOREVER)), {"ended": True, "epoch": 20}
+    first = planner.open_waiting(turns, waiting, _said(waiting, a0=told, a1=told))
+    demand(first.begins == (20, FOREVER), f"{first.begins}")
+    demand(planner.open_waiting(turns, first, _said(first, a0=told, a1=told)) is first, "the second has not ended")
+    last = planner.open_waiting(turns, first, _said(first, a0=told, a1=told, s0={"ended": True, "epoch": 50}))
+    demand(last.begins == (20, 50), f"{last.begins}")
 
 
 READY = {"own_checkpoints": 1, "accepted": True}
