@@ -125,8 +125,10 @@ class SinkPartition:
             if commits:
                 self._append(commits)
         if not self.ended and self.running and inputs.ended:
-            # Started again after its last epoch: nothing is left to take, but the end was announced.
+            # Started again after its last epoch: nothing is left to take, but the end was announced, and what the
+            # outlet holds back until then must become visible.
             self.ended = self.desk.changed = True
+            self._publish(self.committed, None, ended=True)
         if inputs.taken > self.credited:
             self.credited = inputs.taken
             inputs.watermark = self.moment.watermark

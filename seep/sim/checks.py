@@ -139,6 +139,17 @@ def partitions(world: World) -> Iterator[Partition]:
         yield from node.machine.partitions.values()
 
 
+def hidden(world: World) -> str:
+    """What is committed, and nobody was shown."""
+    sinks = [name for name, node in world.graph.nodes.items() if node.kind == "sink"]
+    for partition, log in ((p, log) for p, log in world.store.history.items() if p.operator in sinks):
+        upto = world.published.get(partition, -1)
+        later = [epoch for epoch, (_, record) in log if record is not None and epoch > upto]
+        if later:
+            return f"{partition} has not published epoch {min(later)}, which is committed"
+    return ""
+
+
 def unrest(world: World, watch: Watch) -> str:
     """What has not come to rest yet, after the end of all input."""
     journal = world.store.journal
@@ -158,11 +169,8 @@ def unrest(world: World, watch: Watch) -> str:
         left = _left(partition, journal)
         if left:
             return f"{partition.entry.partition} {left}"
-    for sink in [name for name, node in world.graph.nodes.items() if node.kind == "sink"]:
-        for shown, log in ((p, log) for p, log in world.store.history.items() if p.operator == sink):
-            hidden = {epoch for epoch, (_, record) in log if record is not None} - world.published.get(shown, set())
-            if hidden:
-                return f"{shown} has not published epoch {min(hidden)}, which is committed"
+    if left := hidden(world):
+        return left
     trims = {p.entry.partition: _trims(p) for p in partitions(world) if not isinstance(p, SourcePartition)}
     for entry in journal.entries.values():
         if entry.role == SEALED:

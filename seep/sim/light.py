@@ -323,6 +323,8 @@ class LightOutlet:
     log of those is needed until then."""
 
     repeats = True
+    shown = -1
+    """Up to this epoch."""
 
     def encode(self, moment: Moment, inputs: Sequence[tuple[int, LightBatch]]) -> Any:
         items = [item for _, batch in inputs for item in batch.items]
@@ -334,4 +336,5 @@ class LightOutlet:
 
     def publish(self, commits: Sequence[tuple[int, Any, bool]]) -> int:
         epoch, _, ended = commits[-1]
-        return epoch if ended else max(-1, epoch - 3)
+        self.shown = epoch if ended else max(self.shown, epoch - 3)
+        return self.shown

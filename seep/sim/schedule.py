@@ -18,7 +18,7 @@ from seep.model.settings import Settings
 from seep.partition.contract import Graph, Upgrade
 from seep.partition.worker import Worker
 from seep.protocol.journal import SEALED, Journal
-from seep.sim.checks import Watch, unrest
+from seep.sim.checks import Watch, hidden, unrest
 from seep.sim.deadly import poisoned
 from seep.sim.faults import LATE, MAIN, RESERVE, Fault, draw_faults, draw_growth
 from seep.sim.flows import DrawnFlow, draw_flow
@@ -201,6 +201,8 @@ def _judge(graph: Graph, world: World, watch: Watch, wiped: bool, rest: bool) ->
     if wiped and not world.store.journal:
         raise Violation("the store has lost everything, and nobody has said so")
     check_sources(graph, world.store, complete=not drained)
+    if left := hidden(world):
+        raise Violation(f"ended, but {left}")
     limit_ms = world.now_ms + LIMIT_MS / 3
     while rest and unrest(world, watch):
         if world.now_ms > limit_ms:

@@ -19,6 +19,7 @@ from seep.model.settings import Settings
 from seep.partition.contract import Edge, Graph, Node
 from seep.partition.operator import OperatorPartition
 from seep.partition.worker import Partition, Worker
+from seep.sim.checks import hidden
 from seep.sim.light import Chained, LightIntake, LightOutlet, by_key, local
 from seep.sim.oracle import Violation, check_journals, check_output, check_sources
 from seep.sim.upgraded import code_of, upgrades_of
@@ -144,6 +145,8 @@ class Stage:
         stopping = world.controller.journal.stopping
         if not stopping:
             check_sources(self.graph, world.store)
+            if left := hidden(world):
+                raise Violation(left)
         check_output(self.graph, world.store, complete=not stopping, upgrades=world.upgrades)
         check_journals(self.graph, world.store)
         return stopping

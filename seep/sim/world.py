@@ -103,8 +103,8 @@ class World:
         self.deaf_until: dict[tuple[str, str], float] = {}
         self.spawned = 0
         self.want = 0
-        self.published: dict[PartitionId, set[int]] = {}
-        """Epochs that each sink has shown to the outside."""
+        self.published: dict[PartitionId, int] = {}
+        """Up to which epoch each sink has shown what it committed: what it holds back is not there yet."""
         self.messages = 0
         self.notes = SimNotes()
         self.store_errors = 0.0
@@ -264,7 +264,8 @@ class World:
             except SeepError as error:
                 self.at(0.1, self._deliver, node, Published(effect.partition, -1, failure=str(error)))
                 return
-            self.published.setdefault(effect.partition, set()).add(effect.epoch)
+            shown = getattr(partition.outlet, "shown", effect.epoch)
+            self.published[effect.partition] = max(shown, self.published.get(effect.partition, -1))
             self.at(0.1, self._deliver, node, Published(effect.partition, upto))
 
     def _delay(self) -> float:

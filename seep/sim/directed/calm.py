@@ -318,6 +318,7 @@ class Collected(LightOutlet):
     """Shows nothing outside: its committed logs are the result, those of partitions that are gone, too."""
 
     def publish(self, commits: Sequence[tuple[int, Any, bool]]) -> int:
+        self.shown = commits[-1][0]
         return -1
 
 

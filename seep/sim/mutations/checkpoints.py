@@ -81,6 +81,14 @@ CHECKPOINTS = (
         "            self.inputs.trim(self.committed + 1)\n            self.desk.changed",
     ),
     Mutant(
+        "sink-end-unshown",
+        "a sink that comes back after its last epoch shows what it holds back until the end",
+        SINK,
+        "            self.ended = self.desk.changed = True\n            self._publish",
+        "            self.ended = self.desk.changed = True\n            (lambda *_, ended: None)",
+        scenario="sink-that-dies-with-its-last-epoch-shows-all-of-it",
+    ),
+    Mutant(
         "sink-failed-append-counts",
         "a sink's commit that failed is tried again",
         SINK,

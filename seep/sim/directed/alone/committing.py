@@ -240,7 +240,10 @@ def end_is_final_when_all_is_shown() -> None:
     again = _Bench((5, ((1, 1), b"x")))
     again.sink.published(Published(OUT, -1))
     again.frame(5, 0, ended=True)
-    demand(again.sink.status().ended and again.desk.changed and not again.appends(), "one that came back after its end")
+    demand(again.desk.changed and not again.appends(), "one that came back after its end")
+    demand(again.shown() == [(5, True)] and not again.sink.status().ended, "what it holds back stays hidden")
+    again.sink.published(Published(OUT, 5))
+    demand(again.sink.status().ended and not again.shown(), "it never ends")
 
 
 @scenario
