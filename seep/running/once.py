@@ -21,7 +21,7 @@ from seep.running.before import restored
 from seep.running.job import start
 from seep.running.result import Result, collected
 from seep.sim.store import SimStore
-from seep.sim.world import World
+from seep.sim.world import START_WALL_MS, World
 
 INLINE_WORKERS = 1
 DAY_MS = 86_400_000.0
@@ -58,7 +58,13 @@ def run(flow: Flow, on: str = "inline", **options: Any) -> Result:
     graph, store = prepared(graph), SimStore()
     if saved is not None:
         saved[0].prepare(graph, store, saved[1])
-    world = World(graph, settings, Random(0), INLINE_WORKERS, jitter_ms=0.0, store=store)
+    # Where a savepoint has left off: of a source that gives so many rows a second it holds the time of its first.
+    began_ms = max(START_WALL_MS, saved[0].now_ms if saved is not None else 0)
+
+    def wall_ms() -> int:
+        return began_ms + int(world.now_ms)
+
+    world = World(graph, settings, Random(0), INLINE_WORKERS, jitter_ms=0.0, store=store, wall_ms=wall_ms)
     if not world.run_until(lambda: world.controller.finished or bool(world.controller.journal.stopping), DAY_MS):
         raise Misuse(f"flow {flow.name!r}: its input has not ended after a day of virtual time; run it on='local'")
     if world.controller.journal.stopping:

@@ -47,7 +47,7 @@ class Placing:
         journal = first_journal(self.graph, after=after)
         self._counters: dict[str, Counters] = {name: {} for name in self.graph.nodes}
         self._watermarks: dict[str, int] = {}
-        self._now_ms = max((found["now"] for found in self.saved.manifest["sources"].values()), default=0)
+        self._now_ms = self.saved.now_ms
         for node in self.graph.nodes.values():
             entries = journal.of(node.name)
             if node.kind == "source":

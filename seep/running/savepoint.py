@@ -53,6 +53,11 @@ class Savepoint:
             raise Misuse(f"the savepoint at {path} has the format {found}; this version of seep reads {FORMAT}")
         self.store = DirectoryStore(path / "store", key)
 
+    @property
+    def now_ms(self) -> int:
+        """When its sources had cut their last epochs."""
+        return max((found["now"] for found in self.manifest["sources"].values()), default=0)
+
     @classmethod
     def write(
         cls,

@@ -105,3 +105,13 @@ def test_restored_elsewhere(
         result = begin(flow, on="spark", master="local-cluster[1,4,900]", **asked).wait(100)
     found = {row["key"]: (row["count"], row["sum"]) for row in result["counts"].to_pylist()}
     assert found == expected(ROWS)
+
+
+def test_restored_inline_a_source_keeps_its_pace(begin: Callable[..., Job], tmp_path: Path) -> None:
+    """Its position holds the time of its first row, by the clock of the job: virtual time goes on from there."""
+    job = begin(counting("paced", 500, tmp_path / "gate"))
+    advance(job, 5)
+    path = job.savepoint("v1")["path"]
+    job.close()
+    rows = seep.run(counting("paced", 500, tmp_path / "gate"), restore=path)["counts"].to_pylist()
+    assert {row["key"]: (row["count"], row["sum"]) for row in rows} == expected(500)
