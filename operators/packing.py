@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgpack
 
@@ -17,6 +18,7 @@ SIMPLE = frozenset([type(None), bool, int, float, str, bytes, datetime, date, ti
 """What is one value and never changes."""
 _COLLECTIONS = frozenset([list, tuple, set, frozenset])
 _CHANGEABLE = frozenset([list, dict, set])
+KEEPS = "keep str, int, float, bool, bytes, dates, Decimal, None, or a list, tuple, dict or set of them"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -38,11 +40,27 @@ def plain(value: T) -> T:
             plain(key)
             plain(inner)
     else:
-        raise TypeError(
-            f"state cannot keep a {type(value).__name__}; keep str, int, float, bool, bytes, dates, Decimal, None, "
-            "or a list, tuple, dict or set of them"
-        )
+        raise TypeError(f"state cannot keep a {type(value).__name__}; {KEEPS}")
     return value
+
+
+def holds(kind: Any) -> bool:
+    """Can values of this declared type be saved? What a type says of the values in it counts; `Any` and `object` say
+    nothing, so each value is looked at when it comes.
+
+    >>> holds(int), holds(dict[str, list[date]]), holds(int | None), holds(complex), holds(list[complex])
+    (True, True, True, False, False)
+    """
+    if kind in (Any, object, None, Ellipsis) or isinstance(kind, TypeVar | str):
+        return True
+    origin = get_origin(kind)
+    if origin is Literal:
+        return all(type(value) in SIMPLE for value in get_args(kind))
+    if origin is Annotated:
+        return holds(get_args(kind)[0])
+    if origin is not None:
+        return origin in (*_COLLECTIONS, dict, Union, UnionType) and all(map(holds, get_args(kind)))
+    return kind in SIMPLE or kind in _COLLECTIONS or kind is dict
 
 
 def copied(value: T) -> T:

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from operators.cell_collections import Items, Mapping, Members
 from operators.cells import NEVER, Cell, Counter, Keeper, Value
-from operators.packing import changeable
+from operators.packing import KEEPS, changeable, holds
 from seep.errors import Misuse
 from seep.model.duration import positive_microseconds
 
@@ -34,7 +34,11 @@ def ttl_of(ttl: str | timedelta | None) -> int:
 class Declared(ABC, Generic[C]):
     """A state declared as a class attribute of an Operator."""
 
-    def __init__(self, ttl: str | timedelta | None = None) -> None:
+    def __init__(self, ttl: str | timedelta | None = None, *kinds: Any) -> None:
+        for kind in kinds:
+            if not holds(kind):
+                name = kind.__name__ if isinstance(kind, type) else kind
+                raise Misuse(f"{type(self).__name__}: a state cannot keep {name}; {KEEPS}")
         self.ttl_ms = ttl_of(ttl)
         self.name = ""
 
@@ -71,7 +75,7 @@ class ValueState(Declared[Value[T]], Generic[T]):
     """
 
     def __init__(self, kind: type[T], default: T | None = None, ttl: str | timedelta | None = None) -> None:
-        super().__init__(ttl)
+        super().__init__(ttl, kind)
         if changeable(default):
             raise Misuse(f"ValueState: the default {default!r} would be shared; use ListState, MapState or SetState")
         self.kind = kind
@@ -92,7 +96,7 @@ class ListState(Declared[Items[T]], Generic[T]):
     """A list for each key: ``seen = seep.ListState(str)``, then ``self.seen.append("x")``."""
 
     def __init__(self, kind: type[T], ttl: str | timedelta | None = None) -> None:
-        super().__init__(ttl)
+        super().__init__(ttl, kind)
         self.kind = kind
 
     def cell(self, keeper: Keeper) -> Items[T]:
@@ -103,7 +107,7 @@ class MapState(Declared[Mapping[K, V]], Generic[K, V]):
     """A dict for each key: ``seen = seep.MapState(str, int, ttl="1h")``, then ``self.seen["x"] = 1``."""
 
     def __init__(self, key: type[K], value: type[V], ttl: str | timedelta | None = None) -> None:
-        super().__init__(ttl)
+        super().__init__(ttl, key, value)
         self.key = key
         self.value = value
 
@@ -115,7 +119,7 @@ class SetState(Declared[Members[T]], Generic[T]):
     """A set for each key: ``seen = seep.SetState(str)``, then ``self.seen.add("x")``."""
 
     def __init__(self, kind: type[T], ttl: str | timedelta | None = None) -> None:
-        super().__init__(ttl)
+        super().__init__(ttl, kind)
         self.kind = kind
 
     def cell(self, keeper: Keeper) -> Members[T]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from operators.count_window import RowsWindow
 from operators.dedupe import Dedupe
 from operators.ranking import RANK, check_ranking
 from operators.reduce import Reduce
@@ -98,7 +99,8 @@ def _windows_out(vertex: Vertex) -> tuple[str, ...]:
     if CHANGE in vertex.outputs["out"].names:
         return ()
     if vertex.verb == "window":
-        return tuple(reversed(made.get("names", ())))
+        # Windows by count end with a row, each key's by itself: two of equal times are not one window.
+        return () if head is RowsWindow else tuple(reversed(made.get("names", ())))
     if head is WindowTop:
         return tuple(made["windows"])
     if head in _AT_ONCE or GROUPING in vertex.settings:

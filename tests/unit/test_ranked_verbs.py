@@ -458,3 +458,14 @@ def test_kills_and_scaling_do_not_show() -> None:
         ("closed", "changes", "first", "sums"), True
     )
     driver.assert_exactly_once()
+
+
+def test_windows_by_count_are_ranked_as_they_come() -> None:
+    """Each key's ends with a row of its own: two of equal times are not one window, in whatever epochs they end."""
+    rows = [{"k": k, "t": datetime(2024, 1, 1, second=s, tzinfo=UTC)} for s in (0, 9) for k in "xy"]
+    for per_epoch in (1, None):
+        flow = seep.Flow("counts")
+        source = flow.source("s", seep.MemorySource(rows, per_epoch=per_epoch), time="t")
+        windows = source.key_by("k").window(seep.count_window(2), n=seep.count())
+        windows.key_by().top(1, by="n").collect("best")
+        assert [(row["k"], row["rank"]) for row in seep.run(flow)["best"].to_pylist()] == [("x", 1)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
+from functools import partial
 from typing import Any
 
 import pytest
@@ -210,3 +212,14 @@ def test_a_state_may_be_changed_by_an_operator_of_python() -> None:
     outputs = head(Changes()).take(moment(1), [(0, batch(("a", 1), ("a", 3), ("a", 2)))])
     assert rows(outputs) == [("a", 3), ("a", 6)]
     assert "cannot be replaced" in outputs["errors"].record.to_pylist()[0]["error"]
+
+
+class _Colour(Enum):
+    RED = 1
+
+
+@pytest.mark.parametrize("kind", [_Colour, complex, list[_Colour], _Colour | None, seep.Flow])
+def test_a_state_of_what_cannot_be_saved_is_refused_where_it_is_declared(kind: Any) -> None:
+    for declare in (seep.ValueState, seep.ListState, seep.SetState, partial(seep.MapState, str)):
+        with pytest.raises(seep.Misuse, match="a state cannot keep"):
+            declare(kind)
