@@ -11,9 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from operators.aggregate import Aggregate
+from operators.apply import Operator, states_of
+from operators.cells import NEVER
 from operators.collected import Distinct, Quantile
 from operators.dedupe import Dedupe
 from operators.listed import Rows
+from operators.states import ListState, MapState, SetState
 from seep.errors import Misuse
 from seep.flow.build import Flow
 from seep.flow.checked_times import JOINS, head_of
@@ -148,4 +151,11 @@ def _kept_for_ever(vertex: Vertex) -> str:
         for name, spec in made["aggregates"].items():
             if type(spec.accumulator(physical(made["schema"]), made["time_column"])) in (Distinct, Quantile, Rows):
                 return f"its source does not end, and {name} = {spec} keeps every value; use a window, or approx=True"
+    operator = next(iter(getattr(vertex.make, "args", ())), None)
+    if endless and isinstance(operator, Operator):
+        for name, state in states_of(operator).items():
+            if isinstance(state, ListState | MapState | SetState) and state.ttl_ms == NEVER:
+                return (
+                    f"its source does not end, and only its own code takes anything out of {name!r}; give that a ttl="
+                )
     return ""

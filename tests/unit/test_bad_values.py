@@ -312,8 +312,15 @@ def endless(flow: Flow, name: str, time: str | None) -> Stream:
 
 
 class Passing(seep.Operator):
+    last = seep.ValueState(int)
+    lately = seep.MapState(str, int, ttl="1h")
+
     def on_row(self, row: Any, ctx: Any) -> None:
         ctx.emit({"k": row.k, "m": row.n, "at": row.at})
+
+
+class Remembering(Passing):
+    seen = seep.SetState(str)
 
 
 def warned(flow: Flow) -> Iterator[str]:
@@ -328,8 +335,10 @@ def test_check_warns_of_state_that_is_never_dropped() -> None:
     told.select("k", "m", "at").key_by("k").join(timed.key_by("k"), within="5s").named("joined").collect("a")
     timed.key_by("k").dedupe("n").named("once").collect("b")
     timed.key_by("k").aggregate(typical=median("n")).named("medians").collect("c")
+    timed.key_by("k").apply(Remembering, out=out).named("remembering").collect("d")
     found = list(warned(flow))
-    assert len(found) == 3
+    assert len(found) == 4
+    assert "only its own code takes anything out of 'seen'; give that a ttl=" in found[3]
     assert "'joined' never drops its state: it waits for the watermark, which source 'silent' holds back" in found[0]
     assert "'once' never drops its state: its source does not end, and every key is remembered; give a ttl=" in found[1]
     assert "'medians'" in found[2]
