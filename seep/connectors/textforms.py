@@ -5,9 +5,11 @@ A row that cannot be read is handed back as text with the reason and its place i
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
+from collections import Counter
 from datetime import date, datetime
 from typing import Any, NamedTuple, Protocol
 
@@ -69,6 +71,7 @@ class CsvForm:
 
     def __init__(self, declared: pa.Schema) -> None:
         self.schema = physical(declared)
+        self._times = [f.name for f in self.schema if pa.types.is_timestamp(f.type)]
 
     @classmethod
     def infer(cls, head: bytes) -> CsvForm:
@@ -76,6 +79,7 @@ class CsvForm:
             found = pyarrow.csv.read_csv(io.BytesIO(head), parse_options=_PARSE).schema
         except pa.ArrowInvalid as problem:
             raise Misuse(f"its columns cannot be told ({problem}); give schema=") from problem
+        _refuse_twice(found.names)
         return cls(pa.schema([f if not pa.types.is_null(f.type) else f.with_type(pa.string()) for f in found]))
 
     def start(self, file: str) -> int | None:
@@ -88,6 +92,7 @@ class CsvForm:
             return Parsed(pa.RecordBatch.from_pylist([], schema=self.schema))
         with open(file, encoding="utf-8-sig", newline="") as opened:
             names = next(csv.reader(opened))
+        _refuse_twice(names, f"FileSource: {file!r}: ")
         missing = [name for name in self.schema.names if name not in names]
         if missing:
             raise Misuse(f"FileSource: {file!r} has no column {missing[0]!r}; it has {', '.join(names)}")
@@ -97,26 +102,32 @@ class CsvForm:
             return self._row_by_row(names, data)
 
     def _columns(self, names: list[str], data: bytes) -> pa.RecordBatch:
-        for zone in (None, "UTC"):
-            # Times without a zone are taken for UTC; a column with zones needs a type with one.
-            times = pa.timestamp("us", zone)
-            types = {f.name: times if pa.types.is_timestamp(f.type) else f.type for f in self.schema}
-            try:
-                table = pyarrow.csv.read_csv(
-                    io.BytesIO(data),
-                    read_options=pyarrow.csv.ReadOptions(column_names=names, use_threads=False),
-                    parse_options=_PARSE,
-                    convert_options=pyarrow.csv.ConvertOptions(
-                        column_types=types, include_columns=self.schema.names, timestamp_parsers=_TIMES
-                    ),
-                )
-            except pa.ArrowInvalid:
-                if zone is not None:
-                    raise
-                continue
-            batches = table.combine_chunks().to_batches()
-            return normalise(batches[0]) if batches else pa.RecordBatch.from_pylist([], schema=self.schema)
-        raise AssertionError("one of the two has returned or raised")
+        """Times without a zone are taken for UTC; to Arrow a column with zones is of a type of its own."""
+        for zoned in ([], self._times):
+            with contextlib.suppress(pa.ArrowInvalid):
+                return self._read(names, data, self.schema.names, zoned)
+        return self._read(names, data, self.schema.names, [n for n in self._times if self._has_zones(names, data, n)])
+
+    def _has_zones(self, names: list[str], data: bytes, name: str) -> bool:
+        try:
+            self._read(names, data, [name], [])
+        except pa.ArrowInvalid:
+            return True
+        return False
+
+    def _read(self, names: list[str], data: bytes, wanted: list[str], zoned: list[str]) -> pa.RecordBatch:
+        schema = pa.schema([self.schema.field(name) for name in wanted])
+        naive = {name: pa.timestamp("us") for name in self._times if name not in zoned}
+        table = pyarrow.csv.read_csv(
+            io.BytesIO(data),
+            read_options=pyarrow.csv.ReadOptions(column_names=names, use_threads=False),
+            parse_options=_PARSE,
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types={f.name: f.type for f in schema} | naive, include_columns=wanted, timestamp_parsers=_TIMES
+            ),
+        )
+        batches = table.combine_chunks().to_batches()
+        return normalise(batches[0]) if batches else pa.RecordBatch.from_pylist([], schema=schema)
 
     def _row_by_row(self, names: list[str], data: bytes) -> Parsed:
         good: list[pa.RecordBatch] = [pa.RecordBatch.from_pylist([], schema=self.schema)]
@@ -131,6 +142,13 @@ class CsvForm:
             except pa.ArrowInvalid as problem:
                 bad.append(Refused(row.decode(errors="replace").rstrip("\r\n"), str(problem), low))
         return Parsed(pa.concat_batches(good), tuple(bad))
+
+
+def _refuse_twice(names: list[str], where: str = "") -> None:
+    """Which of two columns of one name would be read?"""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise Misuse(f"{where}it has several columns {twice[0]!r}; give each a name of its own")
 
 
 _PARSE = pyarrow.csv.ParseOptions(newlines_in_values=True)
