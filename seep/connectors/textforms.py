@@ -10,7 +10,9 @@ import csv
 import io
 import json
 from collections import Counter
+from collections.abc import Callable, Iterable
 from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -171,8 +173,7 @@ class JsonForm:
         refuse_no_json(declared)
         self._declared = declared
         self.schema = physical(declared)
-        self._times = {f.name: f.type for f in self.schema if pa.types.is_timestamp(f.type) or pa.types.is_date(f.type)}
-        self._bytes = [f.name for f in self.schema if pa.types.is_binary(f.type)]
+        self._makers = _makers(self.schema)
 
     @classmethod
     def infer(cls, head: bytes) -> JsonForm:
@@ -212,16 +213,45 @@ class JsonForm:
 
     def _row(self, line: bytes) -> dict[str, Any]:
         found = _object(line)
-        row = {name: found.get(name) for name in self.schema.names}
-        for name, kind in self._times.items():
-            text = row[name]
-            if isinstance(text, str):
-                row[name] = datetime.fromisoformat(text) if pa.types.is_timestamp(kind) else date.fromisoformat(text)
-        for name in self._bytes:
-            text = row[name]
-            if isinstance(text, str):
-                row[name] = text.encode()
-        return row
+        return _with_made({name: found.get(name) for name in self.schema.names}, self._makers)
+
+
+_Make = Callable[[Any], Any]
+
+
+def _made_of_text(kind: pa.DataType) -> _Make | None:
+    """Of what JSON has, a value of this type; None: it is one already."""
+    if pa.types.is_list(kind):
+        inner = _made_of_text(kind.value_type)
+        return None if inner is None else lambda found: list(map(inner, found)) if isinstance(found, list) else found
+    if pa.types.is_struct(kind):
+        parts = _makers(kind)
+        return (lambda found: _with_made(found, parts) if isinstance(found, dict) else found) if parts else None
+    make = next((make for is_kind, make in _TEXTS if is_kind(kind)), None)
+    return None if make is None else lambda found: make(found) if isinstance(found, str) else found
+
+
+def _makers(fields: Iterable[pa.Field]) -> dict[str, _Make]:
+    return {field.name: make for field in fields if (make := _made_of_text(field.type)) is not None}
+
+
+def _with_made(found: dict[str, Any], makers: dict[str, _Make]) -> dict[str, Any]:
+    return found | {name: make(found.get(name)) for name, make in makers.items()}
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        raise ValueError(f"{text!r} is no decimal") from None
+
+
+_TEXTS: tuple[tuple[Callable[[pa.DataType], bool], _Make], ...] = (
+    (pa.types.is_timestamp, datetime.fromisoformat),
+    (pa.types.is_date, date.fromisoformat),
+    (pa.types.is_binary, str.encode),
+    (pa.types.is_decimal, _decimal),
+)
 
 
 def _object(line: bytes) -> dict[str, Any]:
