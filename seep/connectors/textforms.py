@@ -95,9 +95,7 @@ class CsvForm:
         with open(file, encoding="utf-8-sig", newline="") as opened:
             names = next(csv.reader(opened))
         _refuse_twice(names, f"FileSource: {file!r}: ")
-        missing = [name for name in self.schema.names if name not in names]
-        if missing:
-            raise Misuse(f"FileSource: {file!r} has no column {missing[0]!r}; it has {', '.join(names)}")
+        refuse_missing(file, self.schema.names, names)
         try:
             return Parsed(self._columns(names, data))
         except pa.ArrowInvalid:
@@ -144,6 +142,12 @@ class CsvForm:
             except pa.ArrowInvalid as problem:
                 bad.append(Refused(row.decode(errors="replace").rstrip("\r\n"), str(problem), low))
         return Parsed(pa.concat_batches(good), tuple(bad))
+
+
+def refuse_missing(file: str, wanted: list[str], there: list[str]) -> None:
+    missing = [name for name in wanted if name not in there]
+    if missing:
+        raise Misuse(f"FileSource: {file!r} has no column {missing[0]!r}; it has {', '.join(there)}")
 
 
 def _refuse_twice(names: list[str], where: str = "") -> None:
