@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from seep.connectors.contract import Refused, Rows
-from seep.connectors.textforms import CsvForm, JsonForm, Parsed, TextForm, TextLines, row_ends
+from seep.connectors.textforms import CsvForm, JsonForm, Parsed, TextForm, TextLines, refuse_missing, row_ends
 from seep.errors import DataLoss, Misuse
 from seep.model.schema import normalise, physical, schema_of
 
@@ -35,14 +35,15 @@ _FORMATS = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": 
 class FileSource:
     """A file, a directory or a pattern such as ``"logs/*.csv"``; ``follow=True`` goes on as the files grow.
 
-    The files are those found when the flow is built. The format comes from the name's ending unless it is given.
+    The files are those found when the flow is built: one that appears later in the directory is not read, not even with
+    ``follow=True``; a flow that is built anew finds it. The format comes from the name's ending unless it is given.
     """
 
     def __init__(
         self, path: str | os.PathLike[str], format: str | None = None, follow: bool = False, schema: Any = None
     ) -> None:
         self.files = _find(os.fspath(path))
-        self.format = format or _FORMATS.get(Path(self.files[0]).suffix, "")
+        self.format = format or _FORMATS.get(Path(self.files[0]).suffix.lower(), "")
         self.follow = follow
         if self.format not in ("parquet", "csv", "jsonl", "text"):
             raise Misuse(
@@ -55,7 +56,9 @@ class FileSource:
         declared = schema_of(schema) if schema is not None else None
         self._form: TextForm | None = None
         if self.format == "parquet":
-            self._schema = physical(declared or self._parquet_schema())
+            found = self._parquet_schema()
+            self._schema = physical(declared or found)
+            refuse_missing(self.files[0], self._schema.names, found.names)
         else:
             self._form = self._text_form(declared)
             self._schema = self._form.schema
@@ -147,6 +150,7 @@ class FileSource:
 
     def _row_groups(self, split: int, start: int, until: Any, limit_rows: int) -> Rows:
         with pyarrow.parquet.ParquetFile(self.files[split]) as file:
+            refuse_missing(self.files[split], self._schema.names, file.schema_arrow.names)
             total = file.metadata.num_rows
             end = min(total, start + limit_rows) if until is None else until
             parts, first = [], 0

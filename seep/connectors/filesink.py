@@ -45,14 +45,17 @@ class FileSink:
         """Can rows of these columns be written?"""
         if self.format == "jsonl":
             check_json("FileSink", schema)
-            return
-        try:
-            _encode(schema.empty_table(), self.format)
-        except pa.ArrowException as problem:
-            raise Misuse(f"FileSink: format={self.format!r} cannot hold these columns ({problem})") from problem
+        if self.format == "csv":
+            _check_csv(schema)
+        _encoded(schema.empty_table(), self.format, "these columns")
 
     def prepared(self) -> FileSink:
-        """With a name that no other run has."""
+        """With a name that no other run has; refuses a path where no directory can be."""
+        there = next(path for path in (self.path, *self.path.parents) if path.exists())
+        if not there.is_dir():
+            raise Misuse(
+                f"FileSink: {str(self.path)!r} cannot be a directory, {str(there)!r} is a file; give another path"
+            )
         found = copy.copy(self)
         found._run = secrets.token_hex(4)
         return found
@@ -64,6 +67,7 @@ class FileSink:
 class _FilePartition:
     def __init__(self, path: Path, name: str, format: str, run: str) -> None:
         self._path = path
+        self._name = name
         self._prefix = "".join(c if c.isalnum() or c in "-_" else "_" for c in name)
         self._format = format
         self._ending = f"-{run}{_ENDINGS[format]}" if run else _ENDINGS[format]
@@ -98,9 +102,32 @@ class _FilePartition:
         if not target.exists():
             records = [record for _, record in self._pending]
             table = pa.Table.from_batches(records).drop_columns([BUCKET])
-            _write_whole(target, _encode(table, self._format))
+            _write_whole(target, _encoded(table, self._format, f"rows of sink {self._name!r}"))
         self._done = max(self._done, last)
         self._pending = []
+
+
+def _check_csv(schema: pa.Schema) -> None:
+    """Refuse columns that would come back as others, or not at all."""
+    for field in schema:
+        if pa.types.is_nested(field.type) or pa.types.is_binary(field.type):
+            raise Misuse(
+                f"FileSink: column {field.name!r}: CSV has no {field.type}; choose another format, or make text"
+            )
+
+
+def _encoded(table: pa.Table, format: str, what: str) -> bytes:
+    """The bytes of a file, or the first column that has no form there."""
+    try:
+        return _encode(table, format)
+    except (pa.ArrowException, ValueError, OverflowError) as problem:
+        for name in table.column_names if table.num_columns > 1 else ():
+            _encoded(table.select([name]), format, what)
+        reason = " ".join(str(problem).split())
+        raise Misuse(
+            f"FileSink: {what}: {', '.join(map(repr, table.column_names))} cannot be written as {format} ({reason}); "
+            "change the column, or choose another format"
+        ) from problem
 
 
 def _encode(table: pa.Table, format: str) -> bytes:

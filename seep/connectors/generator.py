@@ -11,6 +11,8 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable
+from math import inf
+from numbers import Integral, Real
 from typing import Any
 
 import pyarrow as pa
@@ -44,10 +46,10 @@ class GeneratorSource:
     ) -> None:
         if (fn is None) == (fn_batch is None):
             raise Misuse("GeneratorSource: give either fn or fn_batch")
-        if rate is not None and rate <= 0:
-            raise Misuse(f"GeneratorSource: rate={rate}; give rows a second, more than 0")
-        if rows is not None and rows < 0:
-            raise Misuse(f"GeneratorSource: rows={rows}; give 0 or more, or leave it out")
+        if rate is not None and not _is_rate(rate):
+            raise Misuse(f"GeneratorSource: rate={rate!r}; give rows a second, a number above 0, or leave it out")
+        if rows is not None and not _is_count(rows):
+            raise Misuse(f"GeneratorSource: rows={rows!r}; give a whole number, 0 or more, or leave it out")
         self._fn = fn
         self._fn_batch = fn_batch
         self.rate = rate
@@ -138,16 +140,31 @@ class GeneratorSource:
             raise Misuse(
                 f"GeneratorSource: fn({number}) raises {type(problem).__name__}: {problem}; fix it"
             ) from problem
+        for number, row in enumerate(rows, first):
+            if row is None:
+                raise Misuse(f"GeneratorSource: fn({number}) gives None; give a row; .filter(..) leaves rows out")
         return rows
 
     def _called(self, first: int, count: int) -> pa.RecordBatch:
         assert self._fn_batch is not None
         try:
-            return self._fn_batch(first, count)
+            found = self._fn_batch(first, count)
         except Exception as problem:  # a user's function may raise anything
             raise Misuse(
                 f"GeneratorSource: fn_batch({first}, {count}) raises {type(problem).__name__}: {problem}; fix it"
             ) from problem
+        if not isinstance(found, pa.RecordBatch):
+            wrong = type(found).__name__
+            raise Misuse(f"GeneratorSource: fn_batch({first}, {count}) gives a {wrong}; give a pyarrow.RecordBatch")
+        return found
+
+
+def _is_rate(given: Any) -> bool:
+    return isinstance(given, Real) and 0 < float(given) < inf
+
+
+def _is_count(given: Any) -> bool:
+    return isinstance(given, Integral) and int(given) >= 0
 
 
 def _returned(function: Callable[..., Any]) -> Any:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 
 from seep.connectors.contract import Committed, Opening, Publish, Rows
@@ -13,7 +14,7 @@ from seep.model.schema import infer_schema, normalise, record_of, schema_of
 
 
 class MemorySource:
-    """Rows (dicts, dataclasses, tuples) or a pyarrow Table; ``per_epoch`` puts so many in each epoch.
+    """Rows (dicts, dataclasses, tuples), a pyarrow Table or a polars DataFrame; ``per_epoch``: so many in each epoch.
 
     >>> MemorySource([{"word": "a"}, {"word": "b"}], per_epoch=1).schema.names
     ['word']
@@ -25,12 +26,16 @@ class MemorySource:
         if per_epoch is not None and (type(per_epoch) is not int or per_epoch < 1):
             raise Misuse(f"MemorySource: per_epoch={per_epoch!r}; give at least 1, or leave it out")
         self.per_epoch = per_epoch
+        if isinstance(rows, pl.DataFrame):
+            rows = rows.to_arrow()
         if isinstance(rows, pa.Table | pa.RecordBatch):
             table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
             chunks = table.combine_chunks().to_batches()
             record = chunks[0] if chunks else pa.RecordBatch.from_pylist([], schema=table.schema)
             self._record = normalise(record)
         else:
+            if isinstance(rows, Mapping):
+                raise Misuse("MemorySource: a dict is no list of rows; of columns, give pyarrow.table(..) of it")
             if not isinstance(rows, Iterable):
                 raise Misuse(f"MemorySource: {rows!r} is neither rows nor a pyarrow.Table")
             found = list(rows)

@@ -98,6 +98,8 @@ class Sink(abc.ABC):
 
 def connector_of(given: Any) -> Any:
     """What the compiler takes: of a user's own the one around it, any other as it is."""
+    if isinstance(given, type):
+        raise Misuse(f"{given.__name__} is a class; give one that is made, {given.__name__}(..)")
     if isinstance(given, Source):
         return OwnSource(given)
     return OwnSink(given) if isinstance(given, Sink) else given

@@ -5,10 +5,14 @@ A row that cannot be read is handed back as text with the reason and its place i
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
+from collections import Counter
+from collections.abc import Callable, Iterable
 from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -69,6 +73,7 @@ class CsvForm:
 
     def __init__(self, declared: pa.Schema) -> None:
         self.schema = physical(declared)
+        self._times = [f.name for f in self.schema if pa.types.is_timestamp(f.type)]
 
     @classmethod
     def infer(cls, head: bytes) -> CsvForm:
@@ -76,6 +81,7 @@ class CsvForm:
             found = pyarrow.csv.read_csv(io.BytesIO(head), parse_options=_PARSE).schema
         except pa.ArrowInvalid as problem:
             raise Misuse(f"its columns cannot be told ({problem}); give schema=") from problem
+        _refuse_twice(found.names)
         return cls(pa.schema([f if not pa.types.is_null(f.type) else f.with_type(pa.string()) for f in found]))
 
     def start(self, file: str) -> int | None:
@@ -88,35 +94,40 @@ class CsvForm:
             return Parsed(pa.RecordBatch.from_pylist([], schema=self.schema))
         with open(file, encoding="utf-8-sig", newline="") as opened:
             names = next(csv.reader(opened))
-        missing = [name for name in self.schema.names if name not in names]
-        if missing:
-            raise Misuse(f"FileSource: {file!r} has no column {missing[0]!r}; it has {', '.join(names)}")
+        _refuse_twice(names, f"FileSource: {file!r}: ")
+        refuse_missing(file, self.schema.names, names)
         try:
             return Parsed(self._columns(names, data))
         except pa.ArrowInvalid:
             return self._row_by_row(names, data)
 
     def _columns(self, names: list[str], data: bytes) -> pa.RecordBatch:
-        for zone in (None, "UTC"):
-            # Times without a zone are taken for UTC; a column with zones needs a type with one.
-            times = pa.timestamp("us", zone)
-            types = {f.name: times if pa.types.is_timestamp(f.type) else f.type for f in self.schema}
-            try:
-                table = pyarrow.csv.read_csv(
-                    io.BytesIO(data),
-                    read_options=pyarrow.csv.ReadOptions(column_names=names, use_threads=False),
-                    parse_options=_PARSE,
-                    convert_options=pyarrow.csv.ConvertOptions(
-                        column_types=types, include_columns=self.schema.names, timestamp_parsers=_TIMES
-                    ),
-                )
-            except pa.ArrowInvalid:
-                if zone is not None:
-                    raise
-                continue
-            batches = table.combine_chunks().to_batches()
-            return normalise(batches[0]) if batches else pa.RecordBatch.from_pylist([], schema=self.schema)
-        raise AssertionError("one of the two has returned or raised")
+        """Times without a zone are taken for UTC; to Arrow a column with zones is of a type of its own."""
+        for zoned in ([], self._times):
+            with contextlib.suppress(pa.ArrowInvalid):
+                return self._read(names, data, self.schema.names, zoned)
+        return self._read(names, data, self.schema.names, [n for n in self._times if self._has_zones(names, data, n)])
+
+    def _has_zones(self, names: list[str], data: bytes, name: str) -> bool:
+        try:
+            self._read(names, data, [name], [])
+        except pa.ArrowInvalid:
+            return True
+        return False
+
+    def _read(self, names: list[str], data: bytes, wanted: list[str], zoned: list[str]) -> pa.RecordBatch:
+        schema = pa.schema([self.schema.field(name) for name in wanted])
+        naive = {name: pa.timestamp("us") for name in self._times if name not in zoned}
+        table = pyarrow.csv.read_csv(
+            io.BytesIO(data),
+            read_options=pyarrow.csv.ReadOptions(column_names=names, use_threads=False),
+            parse_options=_PARSE,
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types={f.name: f.type for f in schema} | naive, include_columns=wanted, timestamp_parsers=_TIMES
+            ),
+        )
+        batches = table.combine_chunks().to_batches()
+        return normalise(batches[0]) if batches else pa.RecordBatch.from_pylist([], schema=schema)
 
     def _row_by_row(self, names: list[str], data: bytes) -> Parsed:
         good: list[pa.RecordBatch] = [pa.RecordBatch.from_pylist([], schema=self.schema)]
@@ -131,6 +142,19 @@ class CsvForm:
             except pa.ArrowInvalid as problem:
                 bad.append(Refused(row.decode(errors="replace").rstrip("\r\n"), str(problem), low))
         return Parsed(pa.concat_batches(good), tuple(bad))
+
+
+def refuse_missing(file: str, wanted: list[str], there: list[str]) -> None:
+    missing = [name for name in wanted if name not in there]
+    if missing:
+        raise Misuse(f"FileSource: {file!r} has no column {missing[0]!r}; it has {', '.join(there)}")
+
+
+def _refuse_twice(names: list[str], where: str = "") -> None:
+    """Which of two columns of one name would be read?"""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise Misuse(f"{where}it has several columns {twice[0]!r}; give each a name of its own")
 
 
 _PARSE = pyarrow.csv.ParseOptions(newlines_in_values=True)
@@ -153,8 +177,7 @@ class JsonForm:
         refuse_no_json(declared)
         self._declared = declared
         self.schema = physical(declared)
-        self._times = {f.name: f.type for f in self.schema if pa.types.is_timestamp(f.type) or pa.types.is_date(f.type)}
-        self._bytes = [f.name for f in self.schema if pa.types.is_binary(f.type)]
+        self._makers = _makers(self.schema)
 
     @classmethod
     def infer(cls, head: bytes) -> JsonForm:
@@ -194,16 +217,45 @@ class JsonForm:
 
     def _row(self, line: bytes) -> dict[str, Any]:
         found = _object(line)
-        row = {name: found.get(name) for name in self.schema.names}
-        for name, kind in self._times.items():
-            text = row[name]
-            if isinstance(text, str):
-                row[name] = datetime.fromisoformat(text) if pa.types.is_timestamp(kind) else date.fromisoformat(text)
-        for name in self._bytes:
-            text = row[name]
-            if isinstance(text, str):
-                row[name] = text.encode()
-        return row
+        return _with_made({name: found.get(name) for name in self.schema.names}, self._makers)
+
+
+_Make = Callable[[Any], Any]
+
+
+def _made_of_text(kind: pa.DataType) -> _Make | None:
+    """Of what JSON has, a value of this type; None: it is one already."""
+    if pa.types.is_list(kind):
+        inner = _made_of_text(kind.value_type)
+        return None if inner is None else lambda found: list(map(inner, found)) if isinstance(found, list) else found
+    if pa.types.is_struct(kind):
+        parts = _makers(kind)
+        return (lambda found: _with_made(found, parts) if isinstance(found, dict) else found) if parts else None
+    make = next((make for is_kind, make in _TEXTS if is_kind(kind)), None)
+    return None if make is None else lambda found: make(found) if isinstance(found, str) else found
+
+
+def _makers(fields: Iterable[pa.Field]) -> dict[str, _Make]:
+    return {field.name: make for field in fields if (make := _made_of_text(field.type)) is not None}
+
+
+def _with_made(found: dict[str, Any], makers: dict[str, _Make]) -> dict[str, Any]:
+    return found | {name: make(found.get(name)) for name, make in makers.items()}
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        raise ValueError(f"{text!r} is no decimal") from None
+
+
+_TEXTS: tuple[tuple[Callable[[pa.DataType], bool], _Make], ...] = (
+    (pa.types.is_timestamp, datetime.fromisoformat),
+    (pa.types.is_date, date.fromisoformat),
+    (pa.types.is_binary, str.encode),
+    (pa.types.is_decimal, _decimal),
+)
 
 
 def _object(line: bytes) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -275,22 +276,39 @@ def infer_schema(rows: Iterable[Any]) -> pa.Schema:
         return schema_of(kind)
     if not issubclass(kind, Mapping):
         raise Misuse(f"rows are {kind.__name__}; their column names are not known: declare them with schema=")
+    for number, row in enumerate(found):
+        if not isinstance(row, Mapping):
+            raise Misuse(f"row {number} is {row!r}, the first one a {kind.__name__}; give each as a {kind.__name__}")
     names = dict.fromkeys(name for row in found for name in row)
     refuse_names(names)
     return pa.schema([pa.field(name, _infer_type(name, [row.get(name) for row in found])) for name in names])
 
 
 def _infer_type(name: str, values: list[Any]) -> pa.DataType:
-    present = [value for value in values if value is not None]
-    if not present:
+    if all(value is None for value in values):
         raise Misuse(f"column {name!r} is null in every row; declare its type with schema=")
-    if all(isinstance(value, Decimal) for value in present):
-        return _SCALARS[Decimal]
     try:
-        return physical_type(pa.array([plain(value) for value in values]).type)
+        return _type_of_values(values)
     except pa.ArrowException as problem:
         raise Misuse(f"column {name!r} mixes types: {problem}; declare its type with schema=") from problem
     except (OverflowError, UnicodeEncodeError) as problem:
         raise Misuse(
             f"column {name!r} has a value that no column holds: {problem}; change it, or declare a type with schema="
         ) from problem
+
+
+def _type_of_values(values: Iterable[Any]) -> pa.DataType:
+    """What `type_of` says of records and decimals, wherever they are; of the rest what Arrow says."""
+    there = [value for value in values if value is not None]
+    kinds = set(map(type, there))
+    if len(kinds) == 1 and _is_record(kind := type(there[0])) and _hints(kind):
+        return type_of(kind)[0]
+    if kinds and all(issubclass(kind, Mapping) for kind in kinds):
+        names = dict.fromkeys(name for value in there for name in value)
+        if all(isinstance(name, str) for name in names):
+            return pa.struct([(name, _type_of_values(value.get(name) for value in there)) for name in names])
+    if kinds and all(issubclass(kind, list | tuple) and not hasattr(kind, "_fields") for kind in kinds):
+        return pa.list_(_type_of_values(chain.from_iterable(there)))
+    if {Decimal} <= kinds <= {Decimal, int}:
+        return _SCALARS[Decimal]
+    return physical_type(pa.array(list(map(plain, there))).type)

@@ -226,6 +226,29 @@ def test_schemas_of_rows_without_one() -> None:
     rows = [{"a": 1, "at": datetime(2024, 1, 1)}, {"a": None, "b": "x", "at": None}]
     assert infer_schema(rows).types == [pa.int64(), TIMESTAMP, pa.string()]
     assert infer_schema([Point(1, 2)]) == schema_of(Point)
+    with pytest.raises(Misuse, match="row 1 is None, the first one a dict; give each as a dict"):
+        infer_schema([{"a": 1}, None])
     for wrong in ([], [{"a": None}], [{"a": 1}, {"a": "x"}], [(1, 2)], [{"a": 2**64}], [{"a": "\ud800"}]):
         with pytest.raises(Misuse):
             infer_schema(wrong)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([1, None, Decimal("1.5")], pa.decimal128(38, 9)),
+        ([None, [], [Decimal(1), None]], pa.list_(pa.decimal128(38, 9))),
+        ([{"d": 1, "l": [[Decimal(1)]]}, {"d": Decimal(2)}], "struct<d: m, l: list<item: list<item: m>>>"),
+        ([{"n": None}, None, {}], "struct<n: null>"),
+        ([Place("hill", None), None], "struct<name: string not null, height: double>"),
+        ([[Place("hill", 1)], [], None], "list<item: struct<name: string not null, height: double>>"),
+        ([{"at": Point(1, None)}], "struct<at: struct<x: int64 not null, y: int64>>"),
+        ([[1, 2.5], (3,)], pa.list_(pa.float64())),
+        ([[]], pa.list_(pa.null())),
+    ],
+)  # fmt: skip
+def test_types_inside_of_values(values: list[Any], kind: pa.DataType | str) -> None:
+    rows = [{"x": value} for value in values]
+    schema = infer_schema(rows)
+    assert str(schema.field("x").type) == str(kind).replace(": m", ": decimal128(38, 9)")
+    assert record_of(rows, schema).num_rows == len(rows)
