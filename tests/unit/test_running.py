@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import signal
 import subprocess
 import sys
@@ -19,7 +20,9 @@ from seep.flow.compile import compile_flow
 from seep.flow.logical import Vertex
 from seep.model.epoch import Moment
 from seep.model.ids import BEGINNING, EVERYTHING, Generation, PartitionId
-from seep.running.state import check_operator, state_table
+from seep.running.state import check_operator, saved_graph, state_table
+from seep.running.witness import Witness
+from seep.runtime.job import JobDirectory
 from seep.state.checkpoint import Checkpoint
 
 ROOT = Path(__file__).parents[2]
@@ -234,3 +237,21 @@ def test_ctrl_c_ends_an_inline_run_without_a_traceback(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, problem = process.communicate(timeout=30)
     assert (process.returncode, problem) == (130, "")
+
+
+def test_who_reads_a_job_finds_the_modules_beside_its_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, before = tmp_path / "app", list(sys.path)
+    app.mkdir()
+    (app / "beside_it.py").write_text("def twice(row): return {'n': 2 * row.n}")
+    monkeypatch.setattr(sys, "path", [str(app), *before])
+    flow = seep.Flow("beside")
+    numbers = flow.source("numbers", seep.MemorySource([{"n": 1}]))
+    numbers.map(importlib.import_module("beside_it").twice, schema={"n": int}).key_by("n").aggregate(
+        c=seep.count()
+    ).collect("out")
+    directory = JobDirectory.create(tmp_path / "job", compile_flow(flow), flow.settings)
+    for read in (lambda: saved_graph(directory.path), lambda: Witness(directory).close()):
+        monkeypatch.setattr(sys, "path", list(before))
+        monkeypatch.delitem(sys.modules, "beside_it")
+        read()
+        assert sys.path[: len(before)] == before, "what this process has comes first"
