@@ -79,6 +79,8 @@ def start(
     grows or dies next; one, unless said otherwise. `recover_in`: a partition of an operator that dies comes back as so
     many, which share the replay (SEEP's parallel recovery); give as many spare workers.
     """
+    if on == "inline":
+        raise Misuse("on='inline' runs to the end of its input, and there is no job to hold; call seep.run(flow)")
     workers, spare = counted(on, workers, spare)
     recover_in = whole_number("recover_in", recover_in, 1)
     if prometheus is not None and not prometheus.startswith(("http://", "https://")):

@@ -118,7 +118,7 @@ def test_what_has_no_state_is_refused() -> None:
 
 
 def test_run_gives_a_table_for_each_name() -> None:
-    result = seep.run(flow_of_all())
+    result = seep.run(flow_of_all(), on="inline", workers=2)
     assert set(result) == {"counts", "minutes", "narrowed", "nothing"}
     assert isinstance(result["counts"], pa.Table)
     with pytest.raises(KeyError, match="collected are: counts"):
@@ -142,8 +142,12 @@ def test_an_inline_run_tells_of_dead_letters_that_nobody_takes(capsys: pytest.Ca
 
 
 def test_what_cannot_run_is_refused() -> None:
-    with pytest.raises(seep.Misuse, match="no option 'workers'"):
-        seep.run(flow_of_all(), workers=2)
+    with pytest.raises(seep.Misuse, match="no option 'spare'"):
+        seep.run(flow_of_all(), spare=2)
+    with pytest.raises(seep.Misuse, match="workers=0; give a whole number"):
+        seep.run(flow_of_all(), workers=0)
+    with pytest.raises(seep.Misuse, match=r"no job to hold; call seep.run\(flow\)"):
+        seep.start(flow_of_all(), on="inline")
     with pytest.raises(seep.Misuse, match="there are 'inline', 'local', 'spark' and 'ray'"):
         seep.start(flow_of_all(), on="moon")
     with pytest.raises(seep.Misuse, match="belongs to on='spark'"):
