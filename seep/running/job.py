@@ -333,7 +333,7 @@ class Job:
     def savepoint(self, name: str) -> dict[str, Any]:
         """Keep the whole flow's state at one epoch; the flow runs on. Under a name, or at an address of an object store
         (``s3://BUCKET/FOLDER``) where nothing is yet."""
-        is_address = "://" in name
+        is_address = "://" in str(name)
         if is_address:
             check_empty(name)
         path = new_savepoint(self.directory.path, secrets.token_hex(8) if is_address else name)

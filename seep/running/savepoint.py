@@ -167,7 +167,7 @@ NAME_LETTERS = 100
 
 def new_savepoint(job: Path, name: str) -> Path:
     """Where a savepoint of this job will be; refuses what is no name, and one that is taken."""
-    wrong = not name.strip() or not name.isprintable() or len(name) > NAME_LETTERS
+    wrong = not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > NAME_LETTERS
     if wrong or "/" in name or name.startswith("."):
         raise Misuse(f"{name!r} is no name for a savepoint; give some letters")
     path = job / "savepoints" / name

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 
 from seep.control.controller import Controller
+from seep.control.deaths import SEE_LOGS
 from seep.control.requests import Request, WorkerLost
 from seep.model.ids import CONTROLLER, PartitionId
 from seep.partition.contract import Graph
@@ -208,7 +209,8 @@ class ControllerHost:
         elif stopping == "stop":
             self.outcome = STOPPED
         elif stopping and stopping != "drain":
-            self.outcome, self.report = FAILED, stopping
+            where = f" in {self.job.path / 'workers'}" if stopping.endswith(SEE_LOGS) else ""
+            self.outcome, self.report = FAILED, stopping + where
         elif problem := self.backend.problem():
             self.outcome, self.report = FAILED, problem
 
