@@ -26,10 +26,7 @@ class MemorySource:
             raise Misuse(f"MemorySource: per_epoch={per_epoch!r}; give at least 1, or leave it out")
         self.per_epoch = per_epoch
         if isinstance(rows, pa.Table | pa.RecordBatch):
-            table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
-            chunks = table.combine_chunks().to_batches()
-            record = chunks[0] if chunks else pa.RecordBatch.from_pylist([], schema=table.schema)
-            self._record = normalise(record)
+            self._record = in_one_piece(rows)
         else:
             if not isinstance(rows, Iterable):
                 raise Misuse(f"MemorySource: {rows!r} is neither rows nor a pyarrow.Table")
@@ -50,6 +47,13 @@ class MemorySource:
 
     def behind(self, split: int, position: Any, now_ms: int) -> int:
         return int(self._record.num_rows) - (position or 0)
+
+
+def in_one_piece(given: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
+    """A table of the user's, in physical form."""
+    table = given if isinstance(given, pa.Table) else pa.Table.from_batches([given])
+    chunks = table.combine_chunks().to_batches()
+    return normalise(chunks[0] if chunks else pa.RecordBatch.from_pylist([], schema=table.schema))
 
 
 class MemorySink:
