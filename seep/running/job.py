@@ -23,7 +23,7 @@ from seep.model.counts import whole as whole_number
 from seep.protocol.journal import Journal, Replace
 from seep.running import views
 from seep.running.audit import audit_of
-from seep.running.before import FETCHED, answers, could_go_on, forget, has_journal, remove, restored
+from seep.running.before import FETCHED, answers, could_go_on, forget, has_journal, make_home, remove, restored
 from seep.running.fixing import PATIENCE_SECONDS, Fixing, wait_until
 from seep.running.places import check_empty, sent
 from seep.running.queries import Answer, Query, answer_of, shown
@@ -108,6 +108,7 @@ def start(
     else:
         saved = restored(flow.name, graph, restore, rename, drop)
         ready = prepared(graph)
+        make_home(path)
         if (path / "key").exists():
             if could_go_on(path):
                 print(
