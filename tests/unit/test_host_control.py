@@ -38,4 +38,4 @@ def test_a_report_names_the_directory_of_the_logs(tmp_path: Path) -> None:
 def test_what_is_no_name_of_a_savepoint_is_refused(tmp_path: Path) -> None:
     for name in (None, 7, "", "a/b"):
         with pytest.raises(Misuse, match="is no name for a savepoint; give some letters"):
-            new_savepoint(tmp_path, name)  # type: ignore[arg-type]
+            new_savepoint(tmp_path, name)
