@@ -45,8 +45,8 @@ class GroupedTable:
         with at_place("aggregate"):
             if emit != "update":
                 raise Misuse(
-                    f"emit={emit!r}; of a Table's rows in groups there is 'update' only, a Table: what it holds when"
-                    " the input has ended is what collect(..) gives"
+                    f"emit={emit!r}; behind key_by of a Table there is only 'update', which gives a Table;"
+                    " collect(..) gives what it holds at the end"
                 )
             computed = check_aggregates(self._table.schema, aggregates)
             refuse_clash(self._keys, tuple(aggregates))

@@ -296,7 +296,7 @@ def test_what_a_verb_does_not_have_is_refused_in_one_line() -> None:
     grouped = keyed.table().key_by("item")
     assert isinstance(grouped.aggregate(emit="update", n=seep.count()), seep.Table)
     for emit in ("close", "often", seep.every("1s")):
-        with pytest.raises(seep.Misuse, match=r"emit=.*there is 'update' only"):
+        with pytest.raises(seep.Misuse, match=r"emit=.*there is only 'update'"):
             grouped.aggregate(emit=emit, n=seep.count())  # type: ignore[arg-type]
     for wrong in (lambda: seep.distinct("a", "b"), lambda: seep.total("a", "b"), lambda: seep.quantile("a", 0.5, "b")):  # type: ignore[misc]
         with pytest.raises(TypeError, match="positional argument"):
