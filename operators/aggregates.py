@@ -262,7 +262,7 @@ def count(column: str | pl.Expr | None = None) -> Spec:
     return Spec("count", column)
 
 
-def total(column: str | pl.Expr, wide: bool = False) -> Spec:
+def total(column: str | pl.Expr, *, wide: bool = False) -> Spec:
     """The sum. Integers give int64, and an overflow stops the flow; ``wide=True`` gives decimal128(38, 0).
 
     >>> str(total("amount"))
@@ -316,7 +316,7 @@ def median(column: str | pl.Expr) -> Spec:
     return Spec("median", column)
 
 
-def quantile(column: str | pl.Expr, q: float, approx: bool = False) -> Spec:
+def quantile(column: str | pl.Expr, q: float, *, approx: bool = False) -> Spec:
     """The value below which the share ``q`` of all lies, float64, by linear interpolation. Keeps every value;
     ``approx=True`` keeps a sketch, which knows each value to within 0.8 %.
 
@@ -329,7 +329,7 @@ def quantile(column: str | pl.Expr, q: float, approx: bool = False) -> Spec:
     return Spec("quantile", column, approx=approx, share=float(q))
 
 
-def distinct(column: str | pl.Expr, approx: bool = False) -> Spec:
+def distinct(column: str | pl.Expr, *, approx: bool = False) -> Spec:
     """How many values differ, not counting null. Keeps each once; ``approx=True`` keeps a sketch of at most 4 KiB with
     a standard error of 1.6 %.
 

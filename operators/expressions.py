@@ -36,12 +36,10 @@ def project(
         result = evaluate_empty(empty, expression)
         copied = expression.meta.is_column_selection(allow_aliasing=True)
         outputs = normalise_empty(result)
-        for field in outputs:
+        copies = empty.select(expression.meta.undo_aliases()).columns if copied else outputs.names
+        for field, old in zip(outputs, copies, strict=True):
             if not keep and field.name in columns:
                 raise Misuse(f"column {field.name!r} is given twice")
-            old = field.name
-            if copied and not expression.meta.is_column_selection():
-                old = expression.meta.undo_aliases().meta.output_name()
             columns[field.name] = old if copied else None
             types[field.name] = schema.field(old).with_name(field.name) if copied else field
         if not copied:
@@ -118,6 +116,8 @@ def _parts(expression: pl.Expr) -> Iterator[pl.Expr]:
 
 def _looks_around(expression: pl.Expr, schema: pa.Schema, whole: bool) -> bool:
     """``whole``: it must be one value for each row; of a part that is not (a list of values) nothing is said."""
+    if expression.meta.has_multiple_outputs():
+        expression = pl.struct(expression)
     for frame in sample_frames(schema):
         try:
             for i in range(frame.height):

@@ -86,7 +86,8 @@ class Failure:
 
 
 def describe(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+    """In one line: Polars says some of its errors in many."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def halving(

@@ -8,7 +8,7 @@ would have been without the kills and the scaling.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace as with_fields
 from datetime import timedelta
 from random import Random
@@ -19,7 +19,7 @@ import pyarrow as pa
 from operators.step import DEAD_LETTERS
 from seep.connectors.conformance import check_sink, check_source
 from seep.connectors.contract import Rows
-from seep.connectors.memory import MemorySink
+from seep.connectors.memory import MemorySink, in_one_piece
 from seep.control.requests import ScaleTo
 from seep.control.scaling import check_count
 from seep.errors import Misuse, SeepError, error_of
@@ -33,7 +33,7 @@ from seep.flow.stream import Stream
 from seep.model.counts import whole
 from seep.model.duration import microseconds
 from seep.model.ids import CONTROLLER
-from seep.model.schema import record_of
+from seep.model.schema import physical, record_of
 from seep.partition.contract import Graph
 from seep.partition.operator import OperatorPartition
 from seep.partition.worker import Worker
@@ -98,12 +98,12 @@ class Driver:
 
     # --- steps ---------------------------------------------------------------------------------------------------
 
-    def feed(self, source: str, rows: Iterable[Any]) -> None:
+    def feed(self, source: str, rows: Iterable[Any] | pa.Table) -> None:
         """These rows, as one epoch of the source."""
         fed = self._source(source)
         if fed.closed:
             raise Misuse(f"source {source!r} is closed")
-        fed.chunks.append(record_of(list(rows), fed.schema))
+        fed.chunks.append(_fed_record(source, rows, fed.schema))
         self._settle()
 
     def advance(self, by: str | timedelta | None = None, epochs: int = 0) -> None:
@@ -128,7 +128,7 @@ class Driver:
     def kill(self, operator: str, index: int) -> None:
         """SIGKILL, as the simulator has it, for the worker of this partition; with all its partitions."""
         live = self.world.controller.journal.live(self._known(operator))
-        if not 0 <= index < len(live):
+        if whole("index", index) >= len(live):
             raise Misuse(f"{operator} has {len(live)} partitions; there is no {operator}/{index}")
         self.world.crash(live[index].worker)
         self._settle()
@@ -307,6 +307,20 @@ class Driver:
         if operator not in self._graph.nodes and not any(owner == operator for owner, _ in self._sides):
             raise Misuse(f"no operator {operator!r}; there are: {', '.join(self._graph.nodes)}")
         return operator
+
+
+def _fed_record(source: str, rows: Any, schema: pa.Schema) -> pa.RecordBatch:
+    """What is fed, in the columns of the source."""
+    if isinstance(rows, pa.Table | pa.RecordBatch):
+        wanted = physical(schema)
+        try:
+            return in_one_piece(rows).select(wanted.names).cast(wanted)
+        except (KeyError, pa.ArrowException) as problem:
+            columns = ", ".join(f"{field.name} ({field.type})" for field in wanted)
+            raise Misuse(f"feed({source!r}, ..): the table does not fit: {problem}; give it {columns}") from problem
+    if isinstance(rows, str | Mapping) or hasattr(rows, "_fields") or not isinstance(rows, Iterable):
+        raise Misuse(f"feed({source!r}, {rows!r:.60}): give a list of rows, such as [{{..}}], or a pyarrow.Table")
+    return record_of(list(rows), schema)
 
 
 def _is_halved(vertex: Vertex) -> bool:

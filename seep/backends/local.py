@@ -20,7 +20,7 @@ from pathlib import Path
 
 from seep.backends.process import ENVIRONMENT, Process, end_workers
 from seep.backends.unborn import Unborn
-from seep.runtime.job import JobDirectory, process_began
+from seep.runtime.job import JobDirectory, import_path, process_began
 
 GOODBYE_SECONDS = 5.0
 STILLBORN = 3
@@ -193,5 +193,4 @@ class LocalBackend:
 def worker_environment(job_path: Path) -> dict[str, str]:
     """What a worker's process needs to find; never a secret."""
     # What the parent can import its workers can: the flow's code may name modules beside the user's script.
-    path = os.pathsep.join(os.path.abspath(entry) if os.path.exists(entry or ".") else entry for entry in sys.path)
-    return {**os.environ, **ENVIRONMENT, "PYTHONPATH": path, "SEEP_JOB": str(job_path)}
+    return {**os.environ, **ENVIRONMENT, "PYTHONPATH": os.pathsep.join(import_path()), "SEEP_JOB": str(job_path)}

@@ -185,8 +185,8 @@ def _run(flow: Flow, on: str, json: bool, options: dict[str, Any], restore: dict
             where = "the output of Spark's executors" if on == "spark" else "the logs of Ray's workers"
             typer.echo(f"seep: the rows of {', '.join(printing)} are in {where}", err=True)
         follower.start()
-        show([{"flow": flow.name, "state": "running"}], json, lambda a: [f"{a['flow']} runs; stop it with Ctrl-C"])
         try:
+            show([{"flow": flow.name, "state": "running"}], json, lambda a: [f"{a['flow']} runs; stop it with Ctrl-C"])
             result = job.wait()
         except KeyboardInterrupt:
             job.stop()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json as json_form
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from seep.cli.output import with_progress
+from seep.errors import Misuse
 
 if TYPE_CHECKING:
     from benchmarks.outcome import Outcome, Tell
@@ -68,6 +70,9 @@ def bench(
     from benchmarks.peers import known_peers
     from benchmarks.sweeps import row_of, size_bytes, swept, write
 
+    for option, path in (("--json", None if json in (None, "-") else Path(json)), ("--csv", csv), ("--plot", plot)):
+        if path is not None:
+            _check_writable(option, path)
     known = known_peers(peers)
     options = Options(on, kills, rows, rate, seed, size_bytes(state), seconds, known, starts=starts, part=part)
     names = [name] if name is not None else list(THROUGHPUT)
@@ -98,6 +103,17 @@ def bench(
     _write(outcomes, sweep or [], table, json, plot)
     if not all(outcome.verified for outcome in outcomes):
         raise typer.Exit(1)
+
+
+def _check_writable(option: str, path: Path) -> None:
+    """Before anything is measured: what could not be written would be lost."""
+    is_new = not os.path.lexists(path)
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        raise Misuse(f"{option} {path}: {error.strerror}; give a file that can be written") from error
+    if is_new:
+        path.unlink()
 
 
 def _write(outcomes: list[Outcome], sweep: list[str], table: list[Row], json: str | None, plot: Path | None) -> None:

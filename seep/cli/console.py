@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json as json_form
+import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -50,8 +51,12 @@ class Follower:
             self._look()
 
     def _run(self) -> None:
-        while not self._closed.wait(LOOK_SECONDS):
-            self._look()
+        try:
+            while not self._closed.wait(LOOK_SECONDS):
+                self._look()
+        except OSError:
+            # Nobody reads any more, or there is no room: as with Ctrl-C. Why, `close` meets again.
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     def _look(self) -> None:
         for path in sorted(self._logs.glob("*.log")):

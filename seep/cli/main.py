@@ -1,13 +1,16 @@
 """The entry of the command line: verbs, and what becomes of errors.
 
 Wrong input (a verb, an option, an app, an address where nobody answers) is one line on standard error and exit code 2,
-a running job that cannot now is exit code 3, a loss or a defect is exit code 1, Ctrl-C is 130; a traceback only with
-``--debug``.
+a running job that cannot now is exit code 3, a loss, a defect or an output that takes nothing is exit code 1, Ctrl-C is
+130; a traceback only with ``--debug``.
 """
 
 from __future__ import annotations
 
+import os
+import select
 import sys
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -62,7 +65,9 @@ def main() -> None:
     try:
         # Before the verb or behind it: who sees an error adds it at the end of the line.
         given = [argument for argument in sys.argv[1:] if argument != "--debug"]
-        sys.exit(app(given, standalone_mode=False) or 0)
+        code = app(given, standalone_mode=False) or 0
+        sys.stdout.flush()
+        sys.exit(code)
     except typer.Abort:
         sys.exit(130)  # Ctrl-C
     except _Usage as error:
@@ -71,10 +76,37 @@ def main() -> None:
     except SeepError as error:
         if debug:
             raise
+        if _nobody_reads():  # what a sink prints
+            _end_output()
+            sys.exit(1)
         typer.echo(f"seep: {error}", err=True)
         for line in error.history:
             typer.echo(f"  {line}", err=True)
         sys.exit(2 if isinstance(error, Misuse) else 3 if isinstance(error, Retry) else 1)
+    except OSError as error:
+        if debug:
+            raise
+        if not _nobody_reads():
+            where = f"{error.filename}: " if error.filename else ""
+            said = " ".join((error.strerror or str(error) or type(error).__name__).split())
+            typer.echo(f"seep: {where}{said}; with --debug it says more", err=True)
+        _end_output()
+        sys.exit(1)
+
+
+def _nobody_reads() -> bool:
+    """Is standard output a pipe that was closed at its other end? Then its reader has enough, and nothing is wrong."""
+    with suppress(OSError):
+        look = select.poll()
+        look.register(sys.stdout.fileno(), 0)
+        return any(event & select.POLLERR for _, event in look.poll(0))
+    return False
+
+
+def _end_output() -> None:
+    """What standard output did not take would be tried again when Python ends, and complained of."""
+    with suppress(OSError), open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _usage_line(error: Any) -> str:

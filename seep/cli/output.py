@@ -13,12 +13,13 @@ Json = Annotated[bool, typer.Option("--json", help="machine-readable lines only"
 
 
 def show(answers: Iterable[dict[str, Any]], json: bool, lines: Callable[[dict[str, Any]], list[str]]) -> None:
-    for answer in answers:
-        if json:
-            typer.echo(json_form.dumps(answer))
-        else:
-            for line in lines(answer):
+    try:
+        for answer in answers:
+            for line in [json_form.dumps(answer)] if json else lines(answer):
                 typer.echo(line)
+    except OSError as error:
+        error.filename = error.filename or "standard output"
+        raise
 
 
 def with_progress(work: Callable[[Callable[[str, float], None]], Result]) -> Result:

@@ -29,10 +29,7 @@ class MemorySource:
         if isinstance(rows, pl.DataFrame):
             rows = rows.to_arrow()
         if isinstance(rows, pa.Table | pa.RecordBatch):
-            table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
-            chunks = table.combine_chunks().to_batches()
-            record = chunks[0] if chunks else pa.RecordBatch.from_pylist([], schema=table.schema)
-            self._record = normalise(record)
+            self._record = in_one_piece(rows)
         else:
             if isinstance(rows, Mapping):
                 raise Misuse("MemorySource: a dict is no list of rows; of columns, give pyarrow.table(..) of it")
@@ -55,6 +52,13 @@ class MemorySource:
 
     def behind(self, split: int, position: Any, now_ms: int) -> int:
         return int(self._record.num_rows) - (position or 0)
+
+
+def in_one_piece(given: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
+    """A table of the user's, in physical form."""
+    table = given if isinstance(given, pa.Table) else pa.Table.from_batches([given])
+    chunks = table.combine_chunks().to_batches()
+    return normalise(chunks[0] if chunks else pa.RecordBatch.from_pylist([], schema=table.schema))
 
 
 class MemorySink:

@@ -26,6 +26,8 @@ NEAR, LONG = 4, 10
 """So many epochs, twice as many with each death up to the tenth, are no progress of a suspect: what was heard of the
 one before lags behind what it did, and a source may get closer to the row by some shorter epochs."""
 UNCONFIRMED_AT_MOST = 100
+SEE_LOGS = "see the workers' logs"
+"""The end of a report; a host that knows where they are adds it."""
 
 
 class _Known(NamedTuple):
@@ -78,7 +80,7 @@ class Deaths:
         self._known[entry.partition] = known = _Known(reached, published, times + 1, crashes)
         if known.times < HOPELESS:
             return ""
-        return f"SeepError: {shown} died {HOPELESS} times at epoch {known.reached}; see the workers' logs"
+        return f"SeepError: {shown} died {HOPELESS} times at epoch {known.reached}; {SEE_LOGS}"
 
     def reached(self, entry: Entry) -> int:
         return self._of(entry).reached

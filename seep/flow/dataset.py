@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from seep.flow.build import Flow
     from seep.flow.stream import Stream
 
+_SIDES = ("late", "late_left", "late_right", "errors")
+
 TIME = "__time"
 """The column in which event time travels to an operator when no plain timestamp column holds it."""
 
@@ -137,7 +139,10 @@ class Dataset:
             return side.drop(TIME) if TIME in side.schema.names else side
         if isinstance(maker, Stage) and output in maker.step.schemas:
             return Stream(self.flow, After(maker, output), schema or maker.step.schemas[output])
-        raise Misuse(f"the verb that made this stream has no {output!r} output")
+        outputs = {} if maker is None else maker.outputs if isinstance(maker, Vertex) else maker.step.schemas
+        sides = ", ".join(f".{name}" for name in _SIDES if name in outputs)
+        there_are = f"; it has {sides}" if sides else ""
+        raise Misuse(f"the verb that made this stream has no {output!r} output{there_are}")
 
     # --- ends ------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from operators.aggregates import Spec
 from operators.apply import Apply, Operator, overrides, states_of
 from operators.batch_operator import BatchOperator
 from operators.expressions import one_value
-from operators.step import DEAD_LETTERS
+from operators.step import DEAD_LETTERS, describe
 from seep.errors import Misuse
 from seep.flow.columnar import apply_batches
 from seep.flow.logical import Input, Tap, Time
@@ -91,6 +91,16 @@ def kept_time(stream: Dataset, schema: pa.Schema) -> Time | None:
     return time
 
 
+def _new(kind: type) -> Any:
+    try:
+        return kind()
+    except Exception as error:  # of a user's constructor, or for want of its arguments
+        why = describe(error)
+        raise Misuse(
+            f"{kind.__name__}() cannot be made: {why}; give an object, apply({kind.__name__}(..), ..)"
+        ) from error
+
+
 def apply(
     stream: Stream,
     operator: Any,
@@ -103,7 +113,7 @@ def apply(
     from seep.flow.broadcasting import Broadcast
     from seep.flow.stream import Applied
 
-    made = operator() if isinstance(operator, type) else operator
+    made = _new(operator) if isinstance(operator, type) else operator
     columnar = isinstance(made, BatchOperator)
     if not columnar and (not isinstance(made, Operator) or not overrides(made, "on_row")):
         raise Misuse(f"{operator!r} must be a seep.Operator with its own on_row, or a seep.BatchOperator")

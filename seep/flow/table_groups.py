@@ -40,9 +40,14 @@ class GroupedTable:
         self._table = table
         self._keys = keys
 
-    def aggregate(self, on_error: str = "dead_letter", **aggregates: Spec) -> Table:
+    def aggregate(self, emit: str = "update", on_error: str = "dead_letter", **aggregates: Spec) -> Table:
         """Aggregates of the rows that each group has now: a Table. A group without rows is deleted."""
         with at_place("aggregate"):
+            if emit != "update":
+                raise Misuse(
+                    f"emit={emit!r}; behind key_by of a Table there is only 'update', which gives a Table;"
+                    " collect(..) gives what it holds at the end"
+                )
             computed = check_aggregates(self._table.schema, aggregates)
             refuse_clash(self._keys, tuple(aggregates))
             table, guard = self._tried("aggregate", computed, on_error)

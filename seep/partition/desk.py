@@ -33,6 +33,11 @@ def failure_of(partition: PartitionId, error: SeepError) -> str:
     return report_of(error, text if text.startswith(partition.operator) else f"{partition.operator}: {text}")
 
 
+def unpublished(partition: PartitionId, problem: OSError, what_now: str) -> str:
+    """What is said of an outside that is down."""
+    return f"{partition}: cannot publish, {what_now}: {' '.join(str(problem).split())}"
+
+
 class Desk:
     def __init__(self, worker: str, settings: Settings) -> None:
         self.worker = worker

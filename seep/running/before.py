@@ -18,6 +18,7 @@ from seep.runtime.addresses import shown
 from seep.runtime.home import job_path
 from seep.runtime.job import JobDirectory, is_folder_of
 from seep.runtime.stores.directory import DirectoryStore
+from seep.runtime.stores.files import Files
 
 FETCHED = "fetched"
 """In the job's directory: a savepoint that came from an object store, while it is put in place."""
@@ -123,6 +124,17 @@ def restored(
         return None
     saved = savepoint_of(restore, job_path(flow))
     return saved, saved.match(graph, Asked(rename or {}, drop))
+
+
+def make_home(path: Path) -> None:
+    """The directory of a job."""
+    try:
+        Files(sync=True).make_directory(path)
+    except OSError as error:
+        where = error.filename or path
+        raise Misuse(
+            f"{path} cannot be made: {where}: {error.strerror}; set SEEP_HOME to a directory that you can write"
+        ) from error
 
 
 def remove(path: Path) -> None:

@@ -23,7 +23,7 @@ from seep.model.counts import whole as whole_number
 from seep.protocol.journal import Journal, Replace
 from seep.running import views
 from seep.running.audit import audit_of
-from seep.running.before import FETCHED, answers, could_go_on, forget, has_journal, remove, restored
+from seep.running.before import FETCHED, answers, could_go_on, forget, has_journal, make_home, remove, restored
 from seep.running.fixing import PATIENCE_SECONDS, Fixing, wait_until
 from seep.running.places import check_empty, sent
 from seep.running.queries import Answer, Query, answer_of, shown
@@ -79,6 +79,8 @@ def start(
     grows or dies next; one, unless said otherwise. `recover_in`: a partition of an operator that dies comes back as so
     many, which share the replay (SEEP's parallel recovery); give as many spare workers.
     """
+    if on == "inline":
+        raise Misuse("on='inline' runs to the end of its input, and there is no job to hold; call seep.run(flow)")
     workers, spare = counted(on, workers, spare)
     recover_in = whole_number("recover_in", recover_in, 1)
     if prometheus is not None and not prometheus.startswith(("http://", "https://")):
@@ -106,6 +108,7 @@ def start(
     else:
         saved = restored(flow.name, graph, restore, rename, drop)
         ready = prepared(graph)
+        make_home(path)
         if (path / "key").exists():
             if could_go_on(path):
                 print(
@@ -331,7 +334,7 @@ class Job:
     def savepoint(self, name: str) -> dict[str, Any]:
         """Keep the whole flow's state at one epoch; the flow runs on. Under a name, or at an address of an object store
         (``s3://BUCKET/FOLDER``) where nothing is yet."""
-        is_address = "://" in name
+        is_address = "://" in str(name)
         if is_address:
             check_empty(name)
         path = new_savepoint(self.directory.path, secrets.token_hex(8) if is_address else name)

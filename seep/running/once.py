@@ -16,6 +16,7 @@ from typing import Any
 from seep.errors import Misuse, error_of
 from seep.flow.build import Flow
 from seep.flow.check import prepared, runnable
+from seep.model.counts import whole
 from seep.partition.worker import Worker
 from seep.running.before import restored
 from seep.running.job import start
@@ -43,6 +44,7 @@ def run(flow: Flow, on: str = "inline", **options: Any) -> Result:
             return job.wait()
         finally:
             job.close()
+    whole("workers", options.pop("workers", 1), 1)  # so that on= alone may differ; there are none
     for option in options:
         if option not in ("restore", "rename", "drop"):
             raise Misuse(f"run(on='inline') has no option {option!r}")

@@ -170,12 +170,12 @@ def source_positions(store: Any, journal: Journal, source: str, epoch: int) -> d
 NAME_LETTERS = 100
 
 
-def new_savepoint(job: Path, name: str) -> Path:
+def new_savepoint(job: Path, name: Any) -> Path:
     """Where a savepoint of this job will be; refuses what is no name, and one that is taken."""
-    wrong = not name.strip() or not name.isprintable() or len(name) > NAME_LETTERS
+    wrong = not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > NAME_LETTERS
     if wrong or "/" in name or name.startswith("."):
         raise Misuse(f"{name!r} is no name for a savepoint; give some letters")
-    path = job / "savepoints" / name
+    path: Path = job / "savepoints" / name
     _refuse_taken(path)
     return path
 

@@ -33,6 +33,7 @@ def saved_graph(path: Path) -> Graph:
     """The flow of the job in this directory, by the code that it runs."""
     try:
         directory = JobDirectory(path)
+        directory.import_as_started()
         return directory.graph(directory.codes())
     except FileNotFoundError:
         raise Misuse(f"there is no job in {path}; is SEEP_HOME the directory that it was started with?") from None

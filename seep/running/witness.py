@@ -36,6 +36,7 @@ class Witness:
 
     def __init__(self, job: JobDirectory) -> None:
         self.job = job
+        job.import_as_started()
         self.graph = _unseen(job.graph({}))
         self.store = job.store()
         self.history: dict[PartitionId, list[tuple[int, Any]]] = {}

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from seep.errors import SeepError
 from seep.model.ids import PartitionId
-from seep.partition.desk import failure_of
+from seep.partition.desk import failure_of, unpublished
 from seep.partition.sink import SinkPartition
 from seep.protocol.effects import (
     DropCheckpoints,
@@ -70,8 +70,7 @@ class Lane:
     def complain(self, problem: OSError, what_now: str) -> None:
         if now_ms() - self._complained_ms > COMPLAIN_MS:
             self._complained_ms = now_ms()
-            who = self.sink.entry.partition
-            print(f"{who}: cannot publish, {what_now}: {problem}", file=sys.stderr, flush=True)
+            print(unpublished(self.sink.entry.partition, problem, what_now), file=sys.stderr, flush=True)
 
 
 class Background:

@@ -133,6 +133,8 @@ class HostControl:
     def kill(self, operator: str, index: int) -> dict[str, Any]:
         live = self.host.view.journal.live(self._known(operator))
         index = whole("index", index)
+        if self.host.outcome:
+            raise Retry(f"kill {operator}/{index}: the flow has {self.host.outcome}")
         if index >= len(live):
             raise Misuse(f"{operator} has {len(live)} partitions, counted from 0; there is no {operator}/{index}")
         worker = self.host.kill(live[index].partition)

@@ -7,6 +7,7 @@ takes a higher term and adopts the workers that report to it; the old one, if it
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from collections import deque
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 
 from seep.control.controller import Controller
+from seep.control.deaths import SEE_LOGS
 from seep.control.requests import Request, WorkerLost
 from seep.model.ids import CONTROLLER, PartitionId
 from seep.partition.contract import Graph
@@ -30,6 +32,7 @@ from seep.runtime.slots import Backend
 
 TICK_MS = 10.0
 RESTOCK_MS = 250.0
+LISTEN_MS = 200.0
 
 FINISHED = "finished"
 STOPPED = "stopped"
@@ -118,7 +121,11 @@ class ControllerHost:
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
         """Until the loop has ended; False when the time is up first."""
-        ended = self.ended.wait(timeout_seconds)
+        until_ms = math.inf if timeout_seconds is None else now_ms() + 1000 * timeout_seconds
+        # By and by: Polars leaves SIGINT such that it does not end a wait for a lock, and Ctrl-C would wait, too.
+        while not (ended := self.ended.wait(max(0.0, min(until_ms - now_ms(), LISTEN_MS)) / 1000)):
+            if now_ms() >= until_ms:
+                break
         if ended and self._thread is not None:
             self._thread.join()
         return ended
@@ -208,7 +215,8 @@ class ControllerHost:
         elif stopping == "stop":
             self.outcome = STOPPED
         elif stopping and stopping != "drain":
-            self.outcome, self.report = FAILED, stopping
+            where = f" in {self.job.path / 'workers'}" if stopping.endswith(SEE_LOGS) else ""
+            self.outcome, self.report = FAILED, stopping + where
         elif problem := self.backend.problem():
             self.outcome, self.report = FAILED, problem
 

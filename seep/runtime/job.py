@@ -2,8 +2,8 @@
 
     key        32 random bytes, 0600: proves membership, signs what is saved
     code       the graph and its settings, cloudpickled
-    plan       sealed by the key: the digest of `code`, which app it is of (`seep.runtime.identity`), which run, and the
-               digests of what operators were upgraded to
+    plan       sealed by the key: the digest of `code`, which app it is of (`seep.runtime.identity`), which run, where
+               its modules were imported from, and the digests of what operators were upgraded to
     codes/     that: other code of one operator each, by its digest; which epochs it is for, the journal says
     store/     checkpoints, logs, journal        sockets/   where processes listen
     elsewhere  only where the store is a server: its address, and under which prefix the job keeps what it keeps
@@ -23,6 +23,7 @@ import json
 import os
 import secrets
 import socket
+import sys
 from collections.abc import Mapping
 from dataclasses import replace as with_fields
 from functools import cached_property
@@ -79,6 +80,7 @@ class JobDirectory:
         files.replace(home / "code", [code])
         run = secrets.token_hex(8)
         plan = {"code": hashlib.sha256(code).hexdigest(), "app": identity_of(graph, settings), "run": run}
+        plan["path"] = import_path()
         files.replace(home / "plan", [encode_value(PLAN, plan, job.key)])
         return job
 
@@ -112,6 +114,10 @@ class JobDirectory:
             raise DamagedError(f"{self.path / 'code'} is not the code that the plan names")
         graph, settings = cloudpickle.loads(data)
         return graph, settings
+
+    def import_as_started(self) -> None:
+        """Have this process find the modules beside the app, as the one that started the job; its own come first."""
+        sys.path.extend(entry for entry in self._plan().get("path", ()) if entry not in sys.path)
 
     # --- what operators were upgraded to -------------------------------------------------------------------------
 
@@ -266,6 +272,11 @@ class JobDirectory:
 
     def _card(self, worker: str) -> Path:
         return self.path / "workers" / f"{escape(worker)}.json"
+
+
+def import_path() -> list[str]:
+    """Where this process imports from, for others: nothing in it depends on the current directory."""
+    return [os.path.abspath(entry) if os.path.exists(entry or ".") else entry for entry in sys.path]
 
 
 def is_folder_of(objects: str, url: str) -> bool:

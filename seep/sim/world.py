@@ -9,17 +9,19 @@ Without faults this is also the backend of ``on="inline"`` and of `seep.testing.
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+import sys
+from collections import Counter, deque
 from collections.abc import Callable
 from random import Random
 from typing import Any
 
 from seep.control.controller import Controller
 from seep.control.requests import Request, WorkerLost
-from seep.errors import SeepError
+from seep.errors import Retry, SeepError
 from seep.model.ids import CONTROLLER, Generation, PartitionId
 from seep.model.settings import Settings
 from seep.partition.contract import Graph, Upgrade
+from seep.partition.desk import failure_of, unpublished
 from seep.partition.pulse import Pulse
 from seep.partition.sink import SinkPartition
 from seep.partition.wary import Note
@@ -31,6 +33,8 @@ from seep.sim.store import SimStore
 
 START_WALL_MS = 1_700_000_000_000
 TICK_MS = 5.0
+PUBLISH_RETRY_MS = 500.0
+PUBLISH_TRIES = 20
 WATCH_EVERY = 64
 """Events between two looks of the watch."""
 
@@ -103,6 +107,8 @@ class World:
         self.deaf_until: dict[tuple[str, str], float] = {}
         self.spawned = 0
         self.want = 0
+        self.unshown: dict[SinkPartition, deque[Publish]] = {}
+        """What each has to publish and could not yet."""
         self.published: dict[PartitionId, int] = {}
         """Up to which epoch each sink has shown what it committed: what it holds back is not there yet."""
         self.messages = 0
@@ -256,17 +262,43 @@ class World:
         assert isinstance(node.machine, Worker)
         partition = node.machine.partitions.get(effect.partition)
         if isinstance(partition, SinkPartition):
+            waiting = self.unshown.setdefault(partition, deque())
+            waiting.append(effect)
+            if len(waiting) == 1:
+                self._show(node, partition, 1)
+
+    def _show(self, node: SimNode, sink: SinkPartition, tries: int) -> None:
+        """What waits, in its order; again when its outside is down, but not without end: in virtual time nobody mends
+        it. What comes after one that failed for good stays behind it."""
+        assert isinstance(node.machine, Worker)
+        waiting = self.unshown[sink]
+        while waiting and node.alive and node.machine.partitions.get(waiting[0].partition) is sink:
+            effect, who, failure = waiting[0], waiting[0].partition, ""
             try:
-                upto = partition.outlet.publish([(effect.epoch, effect.record, effect.ended)])
+                upto = sink.outlet.publish([(effect.epoch, effect.record, effect.ended)])
+                self.published[who] = max(self.published.get(who, -1), getattr(sink.outlet, "shown", effect.epoch))
             except ProcessDied:
                 self._dies(node)
-                return
+                break
             except SeepError as error:
-                self.at(0.1, self._deliver, node, Published(effect.partition, -1, failure=str(error)))
+                failure = failure_of(who, error)
+            except OSError as problem:
+                if not sink.outlet.repeats:
+                    upto = effect.epoch
+                    print(unpublished(who, problem, f"epoch {upto} may be lost (at most once)"), file=sys.stderr)
+                elif tries < PUBLISH_TRIES:
+                    self.at(PUBLISH_RETRY_MS, self._show, node, sink, tries + 1)
+                    return
+                else:
+                    given_up = Retry(unpublished(who, problem, f"tried {tries} times (mend it and run again)"))
+                    failure = failure_of(who, given_up)
+            if failure:
+                self.at(0.1, self._deliver, node, Published(who, -1, failure=failure))
                 return
-            shown = getattr(partition.outlet, "shown", effect.epoch)
-            self.published[effect.partition] = max(shown, self.published.get(effect.partition, -1))
-            self.at(0.1, self._deliver, node, Published(effect.partition, upto))
+            waiting.popleft()
+            tries = 1
+            self.at(0.1, self._deliver, node, Published(who, upto))
+        del self.unshown[sink]
 
     def _delay(self) -> float:
         return 0.2 + (self.random.random() * self.jitter_ms if self.jitter_ms else 0.0)

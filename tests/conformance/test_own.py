@@ -296,3 +296,49 @@ def test_a_sink_that_refuses_the_last_rows_is_no_end(home: Path) -> None:
     flow.source("rows", seep.MemorySource([{"n": 1}])).sink("out", Refusing())
     with pytest.raises(seep.SeepError, match="it takes no such rows"):
         seep.run(flow, on="local")
+
+
+class Down(seep.Sink):
+    """Its outside is away for some commits."""
+
+    def __init__(self, commits: int, problem: Exception) -> None:
+        self.left, self.problem = [problem] * commits, problem
+        self.shown: list[int] = []
+
+    def __copy__(self) -> Down:
+        return self
+
+    def write(self, epoch: int, batch: pa.RecordBatch) -> None: ...
+
+    def commit(self, epoch: int) -> None:
+        if self.left:
+            raise self.left.pop()
+        self.shown.append(epoch)
+
+
+def inline_into(sink: seep.Sink, guarantee: str = "exactly-once") -> None:
+    flow = seep.Flow("down", guarantee=guarantee)
+    flow.source("rows", seep.MemorySource([{"n": n} for n in range(3)], per_epoch=1)).sink("out", sink)
+    seep.run(flow)
+
+
+def test_inline_an_outside_that_is_down_is_tried_again_in_order_and_not_without_end() -> None:
+    away = Down(3, OSError("no\nserver"))
+    inline_into(away)
+    assert away.shown == [1, 2, 3]
+    gone = Down(100, OSError("no\nserver"))
+    with pytest.raises(seep.Retry, match=r"^out/0: cannot publish, tried 20 times .*: no server$"):
+        inline_into(gone)
+    assert not gone.shown, "what comes after it is not shown without it"
+
+
+def test_inline_what_a_sink_may_show_once_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+    away = Down(1, OSError("no\nserver"))
+    inline_into(away, "at-most-once")
+    assert away.shown == [2, 3]
+    assert capsys.readouterr().err == "out/0: cannot publish, epoch 1 may be lost (at most once): no server\n"
+
+
+def test_inline_a_sink_that_raises_is_the_users_to_mend() -> None:
+    with pytest.raises(seep.Misuse, match=r"^out: sink Down: commit\(1\) raises RuntimeError: boom x$"):
+        inline_into(Down(1, RuntimeError("boom\nx")))

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -131,6 +132,15 @@ def test_what_does_not_exist_is_refused() -> None:
         driver.feed("sales", [sale("a", 1)])
 
 
+def test_a_table_is_fed_as_rows_are() -> None:
+    driver = Driver(sales_flow())
+    rows = pa.Table.from_pylist([sale("a", 2), sale("b", 3)])
+    for table in (rows, pa.concat_tables([rows, rows]), rows.to_batches()[0], rows.slice(0, 0)):
+        driver.feed("sales", table)
+    assert [row["n"] for row in driver.output("counts")] == [4, 4]
+    driver.assert_exactly_once()
+
+
 def test_a_nan_is_no_difference() -> None:
     flow = seep.Flow("nan")
     flow.source("in", seep.MemorySource([{"x": 1.0}])).collect("out")
@@ -146,6 +156,11 @@ def test_a_nan_is_no_difference() -> None:
         (lambda driver: driver.scale("count", 99), "count may have 1 to 16 partitions, not 99"),
         (lambda driver: driver.scale("count", 0), "count may have 1 to 16 partitions, not 0"),
         (lambda driver: driver.scale("count", 2.5), "count=2.5; give a whole number"),
+        (lambda driver: driver.kill("count", "0"), "index='0'; give a whole number"),
+        (lambda driver: driver.feed("sales", sale("a", 1)), "give a list of rows"),
+        (lambda driver: driver.feed("sales", "a"), "give a list of rows"),
+        (lambda driver: driver.feed("sales", None), "feed.'sales', None.: give a list of rows"),
+        (lambda driver: driver.feed("sales", pa.table({"store": ["a"]})), "does not fit: .*; give it store .string., "),
         (lambda driver: driver.advance("-5s"), "time does not go back"),
         (
             lambda driver: (driver.close(), driver.advance(epochs=1)),

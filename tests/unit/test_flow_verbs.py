@@ -9,6 +9,7 @@ from typing import Any
 
 import cloudpickle
 import polars as pl
+import polars.selectors as cs
 import pyarrow as pa
 import pytest
 
@@ -256,3 +257,58 @@ def test_a_graph_can_be_sent(run: Run) -> None:
     graph = cloudpickle.loads(cloudpickle.dumps(compile_flow(flow)))
     assert [edge.name for edge in graph.edges] == ["sales->aggregate-s:0", "aggregate-s->out:0"]
     assert all(callable(node.make) for node in graph.nodes.values())
+
+
+def test_several_columns_at_once_by_new_names(run: Run) -> None:
+    flow, stream = sales()
+    several = pl.col("item", "amount")
+    stream.select(
+        several.name.suffix("_1"),
+        cs.string().name.prefix("the_"),
+        several.name.map(str.upper),
+        (several * 2).name.map(lambda name: f"{name}_2"),
+    ).collect("out")
+    kept = stream.key_by("store").with_columns(pl.all().name.prefix("p_"))
+    assert (kept.keys, kept.schema.names) == (("store",), [f"{p}{n}" for p in ("", "p_") for n in SALES[0]])
+    wanted = {"item_1": 1, "amount_1": -1, "the_store": "b", "ITEM": 1, "AMOUNT": -1, "item_2": 2, "amount_2": -2}
+    assert everywhere(run, flow)[1] == wanted
+    with pytest.raises(seep.Misuse, match="neighbouring rows"):
+        stream.select(several.cum_sum().name.suffix("_sum"))
+
+
+def test_the_dead_letters_of_a_split_are_one_line_each(run: Run) -> None:
+    flow, stream = sales()
+    parts = stream.split(bad=pl.col("store").cast(pl.Int64) > 1)
+    parts.rest.collect("out")
+    parts.errors.collect("errors")
+    letters = run(flow)["errors"].to_pylist()
+    assert len(letters) == len(SALES)
+    assert "\n" not in letters[0]["error"]
+    with pytest.raises(AttributeError, match=r"no part 'other'; there are bad, rest, and errors"):
+        _ = parts.other
+
+
+def test_what_a_verb_does_not_have_is_refused_in_one_line() -> None:
+    _, stream = sales(time="at")
+    keyed = stream.key_by("store")
+    with pytest.raises(seep.Misuse, match=r"no 'late' output; it has .late_left, .late_right"):
+        _ = keyed.join(keyed, within="1s").late
+    grouped = keyed.table().key_by("item")
+    assert isinstance(grouped.aggregate(emit="update", n=seep.count()), seep.Table)
+    for emit in ("close", "often", seep.every("1s")):
+        with pytest.raises(seep.Misuse, match=r"emit=.*there is only 'update'"):
+            grouped.aggregate(emit=emit, n=seep.count())  # type: ignore[arg-type]
+    for wrong in (lambda: seep.distinct("a", "b"), lambda: seep.total("a", "b"), lambda: seep.quantile("a", 0.5, "b")):  # type: ignore[misc]
+        with pytest.raises(TypeError, match="positional argument"):
+            wrong()
+
+    class Wants(seep.Operator):
+        def __init__(self, limit: int) -> None:
+            self.limit = limit
+
+        def on_row(self, row: Any, ctx: Any) -> None: ...
+
+    with pytest.raises(
+        seep.Misuse, match=r"apply: Wants\(\) cannot be made: .*'limit'; give an object, apply\(Wants\("
+    ):
+        keyed.apply(Wants, out={"n": int})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import signal
 import subprocess
 import sys
@@ -19,7 +20,9 @@ from seep.flow.compile import compile_flow
 from seep.flow.logical import Vertex
 from seep.model.epoch import Moment
 from seep.model.ids import BEGINNING, EVERYTHING, Generation, PartitionId
-from seep.running.state import check_operator, state_table
+from seep.running.state import check_operator, saved_graph, state_table
+from seep.running.witness import Witness
+from seep.runtime.job import JobDirectory
 from seep.state.checkpoint import Checkpoint
 
 ROOT = Path(__file__).parents[2]
@@ -115,7 +118,7 @@ def test_what_has_no_state_is_refused() -> None:
 
 
 def test_run_gives_a_table_for_each_name() -> None:
-    result = seep.run(flow_of_all())
+    result = seep.run(flow_of_all(), on="inline", workers=2)
     assert set(result) == {"counts", "minutes", "narrowed", "nothing"}
     assert isinstance(result["counts"], pa.Table)
     with pytest.raises(KeyError, match="collected are: counts"):
@@ -139,8 +142,12 @@ def test_an_inline_run_tells_of_dead_letters_that_nobody_takes(capsys: pytest.Ca
 
 
 def test_what_cannot_run_is_refused() -> None:
-    with pytest.raises(seep.Misuse, match="no option 'workers'"):
-        seep.run(flow_of_all(), workers=2)
+    with pytest.raises(seep.Misuse, match="no option 'spare'"):
+        seep.run(flow_of_all(), spare=2)
+    with pytest.raises(seep.Misuse, match="workers=0; give a whole number"):
+        seep.run(flow_of_all(), workers=0)
+    with pytest.raises(seep.Misuse, match=r"no job to hold; call seep.run\(flow\)"):
+        seep.start(flow_of_all(), on="inline")
     with pytest.raises(seep.Misuse, match="there are 'inline', 'local', 'spark' and 'ray'"):
         seep.start(flow_of_all(), on="moon")
     with pytest.raises(seep.Misuse, match="belongs to on='spark'"):
@@ -234,3 +241,21 @@ def test_ctrl_c_ends_an_inline_run_without_a_traceback(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, problem = process.communicate(timeout=30)
     assert (process.returncode, problem) == (130, "")
+
+
+def test_who_reads_a_job_finds_the_modules_beside_its_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, before = tmp_path / "app", list(sys.path)
+    app.mkdir()
+    (app / "beside_it.py").write_text("def twice(row): return {'n': 2 * row.n}")
+    monkeypatch.setattr(sys, "path", [str(app), *before])
+    flow = seep.Flow("beside")
+    numbers = flow.source("numbers", seep.MemorySource([{"n": 1}]))
+    numbers.map(importlib.import_module("beside_it").twice, schema={"n": int}).key_by("n").aggregate(
+        c=seep.count()
+    ).collect("out")
+    directory = JobDirectory.create(tmp_path / "job", compile_flow(flow), flow.settings)
+    for read in (lambda: saved_graph(directory.path), lambda: Witness(directory).close()):
+        monkeypatch.setattr(sys, "path", list(before))
+        monkeypatch.delitem(sys.modules, "beside_it")
+        read()
+        assert sys.path[: len(before)] == before, "what this process has comes first"
