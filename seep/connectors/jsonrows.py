@@ -64,10 +64,7 @@ class JsonDecoder:
 
     def _scanned(self, values: Sequence[bytes]) -> Scanned | None:
         """What is known of the rows without the parser; None: nothing."""
-        data = b"\n".join(values)
-        if self._scan is None or data.count(b"\n") != len(values) - 1:
-            return None
-        return self._scan.read(data, len(values))
+        return None if self._scan is None else self._scan.read(b"\n".join((*values, b"")), len(values))
 
     def _many(self, values: Sequence[bytes], apart: Sequence[int] | None) -> Parsed:
         """All of them by the parser; ``apart``: those that it may not like, if they are few."""

@@ -33,7 +33,7 @@ from seep.connectors.jsonvalues import (
     text_end,
     value_end,
 )
-from seep.model.hashing import compiled
+from seep.model.hashing import compiled, load_byte
 
 _KINDS = (
     (pa.types.is_string, TEXT),
@@ -75,18 +75,21 @@ class Scan:
         return cls(schema, known) if len(known) == len(schema) <= _MOST_COLUMNS else None
 
     def read(self, data: bytes, rows: int) -> Scanned | None:
-        """So many lines; None: too much of it."""
+        """So many rows, each with a line end behind it; None: too much of it, or there are line ends inside."""
         if len(data) > _MOST_BYTES:
             return None
-        line = np.frombuffer(data + b"\n", np.uint8)
+        given = np.frombuffer(data, np.uint8)
+        start = given.ctypes.data
         states = np.zeros(rows, np.uint8)
         there = np.zeros((len(self._kinds), rows), np.bool_)
         values = np.zeros(there.shape, np.int64)
         ends = np.empty((len(self._kinds) if TEXT in self._kinds else 0, rows), np.int64)
         floats = values.view(np.float64)
-        _scan(line, self._names, self._ends, self._kinds, states, there, values, floats, ends)
+        used = _scan(start, self._names, self._ends, self._kinds, states, there, values, floats, ends)
+        if used < len(given):
+            return None
         arrays = [
-            _text_column(line, values[column], ends[column], there[column])
+            _text_column(start, values[column], ends[column], there[column])
             if kind == TEXT
             else _column(field.type, values[column], there[column])
             for column, (field, kind) in enumerate(zip(self._schema, self._kinds, strict=True))
@@ -99,10 +102,10 @@ def _column(kind: pa.DataType, values: Numbers, there: npt.NDArray[np.bool_]) ->
     return pa.Array.from_buffers(kind, len(there), [_validity(there), pa.py_buffer(data)])
 
 
-def _text_column(line: Bytes, starts: Numbers, ends: Numbers, there: npt.NDArray[np.bool_]) -> pa.Array:
+def _text_column(data: int, starts: Numbers, ends: Numbers, there: npt.NDArray[np.bool_]) -> pa.Array:
     offsets = np.zeros(len(there) + 1, np.int32)
     texts = np.empty(_place_texts(starts, ends, there, offsets), np.uint8)
-    _copy_texts(line, starts, offsets, texts)
+    _copy_texts(data, starts, offsets, texts)
     return pa.Array.from_buffers(
         pa.string(), len(there), [_validity(there), pa.py_buffer(offsets), pa.py_buffer(texts)]
     )
@@ -114,7 +117,7 @@ def _validity(there: npt.NDArray[np.bool_]) -> pa.Buffer | None:
 
 @compiled
 def _scan(
-    data: Bytes,
+    data: int,
     names: Bytes,
     name_ends: Numbers,
     kinds: Numbers,
@@ -123,7 +126,8 @@ def _scan(
     values: Numbers,
     floats: npt.NDArray[np.float64],
     ends: Numbers,
-) -> None:
+) -> int:
+    """Answers the length of so many lines."""
     at = 0
     for row in range(len(states)):
         end, state = _row(data, at, row, names, name_ends, kinds, there, values, floats, ends)
@@ -132,14 +136,15 @@ def _scan(
             there[:, row] = False
         if end >= 0:
             at = end
-        while data[at] != LINE:
+        while load_byte(data + at) != LINE:
             at += 1
         at += 1
+    return at
 
 
 @compiled
 def _row(
-    data: Bytes,
+    data: int,
     at: int,
     row: int,
     names: Bytes,
@@ -152,12 +157,12 @@ def _row(
 ) -> tuple[int, int]:
     """Where the line of a plain row ends (-1: it is none), and what it is. No look ahead passes the line's end, which
     fits nothing."""
-    if data[at] != OPEN:
+    if load_byte(data + at) != OPEN:
         return -1, UNUSUAL
     seen, guess, state = 0, 0, READ
     while True:
         at = past_spaces(data, at + 1)
-        if data[at] != QUOTE:
+        if load_byte(data + at) != QUOTE:
             return -1, UNUSUAL
         begin = at + 1
         at = text_end(data, begin)
@@ -165,7 +170,7 @@ def _row(
             return -1, UNUSUAL
         column = _column_of(data, begin, at - 1, names, name_ends, guess)
         at = past_spaces(data, at)
-        if data[at] != COLON:
+        if load_byte(data + at) != COLON:
             return -1, UNUSUAL
         at = past_spaces(data, at + 1)
         kind = ANY
@@ -181,7 +186,7 @@ def _row(
             state = PLAIN
         if end < 0:
             return -1, UNUSUAL
-        if column >= 0 and data[at] != 110:  # n, of null
+        if column >= 0 and load_byte(data + at) != 110:  # n, of null
             there[column, row] = True
             if kind == TEXT:
                 values[column, row], ends[column, row] = at + 1, end - 1
@@ -190,16 +195,16 @@ def _row(
             else:
                 values[column, row] = whole
         at = past_spaces(data, end)
-        if data[at] != COMMA:
+        if load_byte(data + at) != COMMA:
             break
-    if data[at] != CLOSE:
+    if load_byte(data + at) != CLOSE:
         return -1, UNUSUAL
     at = past_spaces(data, at + 1)
-    return (at, state) if data[at] == LINE else (-1, UNUSUAL)
+    return (at, state) if load_byte(data + at) == LINE else (-1, UNUSUAL)
 
 
 @compiled
-def _column_of(data: Bytes, begin: int, end: int, names: Bytes, name_ends: Numbers, guess: int) -> int:
+def _column_of(data: int, begin: int, end: int, names: Bytes, name_ends: Numbers, guess: int) -> int:
     """The column of this name, most often the one after the last; -1: there is none."""
     count = len(name_ends) - 1
     for step in range(count):
@@ -207,7 +212,7 @@ def _column_of(data: Bytes, begin: int, end: int, names: Bytes, name_ends: Numbe
         low, size = name_ends[column], name_ends[column + 1] - name_ends[column]
         if size == end - begin:
             place = 0
-            while place < size and data[begin + place] == names[low + place]:
+            while place < size and load_byte(data + begin + place) == names[low + place]:
                 place += 1
             if place == size:
                 return column
@@ -226,8 +231,8 @@ def _place_texts(starts: Numbers, ends: Numbers, there: npt.NDArray[np.bool_], o
 
 
 @compiled
-def _copy_texts(data: Bytes, starts: Numbers, offsets: npt.NDArray[np.int32], texts: Bytes) -> None:
+def _copy_texts(data: int, starts: Numbers, offsets: npt.NDArray[np.int32], texts: Bytes) -> None:
     for row in range(len(starts)):
-        begin, low = np.uint64(starts[row]), np.uint64(offsets[row])
-        for place in range(np.uint64(offsets[row + 1]) - low):
-            texts[low + place] = data[begin + place]
+        begin, low = data + starts[row], np.int64(offsets[row])
+        for place in range(offsets[row + 1] - low):
+            texts[np.uint64(low + place)] = load_byte(begin + place)

@@ -1,6 +1,7 @@
 """Compiled loops over single values of JSON: where they end, and what they are where that is simple.
 
 What is not plain is left to the parser: escapes, exponents, numbers of many digits, dates that no calendar has.
+``data`` is an address; behind every line is its end, which nothing looks past.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from seep.model.hashing import compiled
+from seep.model.hashing import compiled, load_byte
 
 Bytes = npt.NDArray[np.uint8]
 TEXT, WHOLE, NUMBER, TRUTH, TIME, ANY = range(6)
@@ -24,17 +25,17 @@ NOT_PLAIN, UNREAD = -1, -2
 
 
 @compiled
-def past_spaces(data: Bytes, at: int) -> int:
-    while data[at] == _SPACE:
+def past_spaces(data: int, at: int) -> int:
+    while load_byte(data + at) == _SPACE:
         at += 1
     return at
 
 
 @compiled
-def value_end(data: Bytes, at: int, kind: int) -> tuple[int, int, float]:
+def value_end(data: int, at: int, kind: int) -> tuple[int, int, float]:
     """Where it ends, and what it is as a whole number (a moment, a truth) and as a float. (A text is what lies between
     its quotes.)"""
-    letter = data[at]
+    letter = load_byte(data + at)
     if letter == 110:  # n
         return _word(data, at, _NULL), 0, 0.0
     if letter == QUOTE:
@@ -51,34 +52,34 @@ def value_end(data: Bytes, at: int, kind: int) -> tuple[int, int, float]:
 
 
 @compiled
-def _word(data: Bytes, at: int, word: Bytes) -> int:
+def _word(data: int, at: int, word: Bytes) -> int:
     for letter in word:
-        if data[at] != letter:
+        if load_byte(data + at) != letter:
             return NOT_PLAIN
         at += 1
     return at
 
 
 @compiled
-def _number(data: Bytes, at: int, kind: int) -> tuple[int, int, float]:
+def _number(data: int, at: int, kind: int) -> tuple[int, int, float]:
     """No more digits than surely fit, and no exponent: such are rare."""
-    negative = data[at] == _MINUS
+    negative = load_byte(data + at) == _MINUS
     at += negative
     first, whole = at, 0
-    while _ZERO <= data[at] <= _NINE:
-        whole = 10 * whole + (data[at] - _ZERO)
+    while _ZERO <= load_byte(data + at) <= _NINE:
+        whole = 10 * whole + (load_byte(data + at) - _ZERO)
         at += 1
         if at - first > 18:
             return NOT_PLAIN, 0, 0.0
-    if at == first or (data[first] == _ZERO and at - first > 1):
+    if at == first or (load_byte(data + first) == _ZERO and at - first > 1):
         return NOT_PLAIN, 0, 0.0
     behind = 0
     digits = whole
-    if kind != WHOLE and data[at] == _DOT:
+    if kind != WHOLE and load_byte(data + at) == _DOT:
         first = at = at + 1
-        while _ZERO <= data[at] <= _NINE:
+        while _ZERO <= load_byte(data + at) <= _NINE:
             if digits < _EXACT:
-                digits = 10 * digits + (data[at] - _ZERO)
+                digits = 10 * digits + (load_byte(data + at) - _ZERO)
             at += 1
         behind = at - first
         if not 1 <= behind <= 18:
@@ -92,10 +93,10 @@ def _number(data: Bytes, at: int, kind: int) -> tuple[int, int, float]:
 
 
 @compiled
-def _time(data: Bytes, at: int) -> tuple[int, int, float]:
+def _time(data: int, at: int) -> tuple[int, int, float]:
     """2024-05-06T07:08:09, a fraction of at most six digits, Z: as microseconds since 1970."""
     for place in range(len(_SHAPE)):
-        letter = data[at + place]
+        letter = load_byte(data + at + place)
         if _SHAPE[place] == _ZERO:
             if not _ZERO <= letter <= _NINE:
                 return NOT_PLAIN, 0, 0.0
@@ -107,17 +108,17 @@ def _time(data: Bytes, at: int) -> tuple[int, int, float]:
         return NOT_PLAIN, 0, 0.0
     at += len(_SHAPE)
     fraction = 0
-    if data[at] == _DOT:
+    if load_byte(data + at) == _DOT:
         first = at = at + 1
-        while _ZERO <= data[at] <= _NINE and at - first < 7:
-            fraction = 10 * fraction + (data[at] - _ZERO)
+        while _ZERO <= load_byte(data + at) <= _NINE and at - first < 7:
+            fraction = 10 * fraction + (load_byte(data + at) - _ZERO)
             at += 1
         if not 1 <= at - first <= 6:
             return NOT_PLAIN, 0, 0.0
         for _ in range(6 - (at - first)):
             fraction *= 10
-    at += data[at] == 90  # Z
-    if data[at] != QUOTE:
+    at += load_byte(data + at) == 90  # Z
+    if load_byte(data + at) != QUOTE:
         return NOT_PLAIN, 0, 0.0
     seconds = 86_400 * _days_before(year, month, day) + 3_600 * hour + 60 * minute + second
     return at + 1, 1_000_000 * seconds + fraction, 0.0
@@ -139,15 +140,15 @@ def _days_before(year: int, month: int, day: int) -> int:
 
 
 @compiled
-def _two(data: Bytes, at: int) -> int:
-    return int((data[at] - _ZERO) * 10 + data[at + 1] - _ZERO)
+def _two(data: int, at: int) -> int:
+    return int((load_byte(data + at) - _ZERO) * 10 + load_byte(data + at + 1) - _ZERO)
 
 
 @compiled
-def text_end(data: Bytes, at: int) -> int:
+def text_end(data: int, at: int) -> int:
     """Behind its closing quote; NOT_PLAIN: it has escapes, control characters, or is no UTF-8."""
     while True:
-        letter = data[at]
+        letter = load_byte(data + at)
         if letter == QUOTE:
             return at + 1
         if letter < 0x20 or letter == _BACKSLASH:
@@ -155,11 +156,11 @@ def text_end(data: Bytes, at: int) -> int:
         if letter < 0x80:
             at += 1
             continue
-        more = _more(letter, data[at + 1])
+        more = _more(letter, load_byte(data + at + 1))
         if more == 0:
             return NOT_PLAIN
         for place in range(1, more + 1):
-            if data[at + place] & 0xC0 != 0x80:
+            if load_byte(data + at + place) & 0xC0 != 0x80:
                 return NOT_PLAIN
         at += more + 1
 

@@ -25,7 +25,7 @@ assert SCAN is not None
 
 def scanned(values: list[bytes]) -> Scanned:
     assert SCAN is not None
-    found = SCAN.read(b"\n".join(values), len(values))
+    found = SCAN.read(b"\n".join([*values, b""]), len(values))
     assert found is not None
     return found
 
