@@ -97,6 +97,8 @@ class Join(Accounted, ABC):
     def _clear(self) -> None:
         self._index = KeyIndex(self._kinds, timed=False)
         self._expired_rows = self._forgot_at = 0
+        self._keys_with_rows = 0
+        """On either side; counted as they come and go, since every report says it."""
         given = zip(self._schemas, self._inputs, strict=True)
         self._sides = [Side(schema, one.keys, one.time, self._index) for schema, one in given]
 
@@ -190,6 +192,7 @@ class Join(Accounted, ABC):
         other.grow()
         bases, waiting = (one.held, other.held), one.live + other.live
         if right is not None:
+            self._keys_with_rows += self._idle_in(right.touched)
             other.add(right.record, right.slots, right.touched, right.times, epoch)
         lefts: list[Numbers] = []
         rights: list[Numbers] = []
@@ -202,6 +205,7 @@ class Join(Accounted, ABC):
             own, met, counts = one.partners(right.slots, *self._reach(RIGHT, right), bases[RIGHT])
             lefts, rights, buckets = [*lefts, met], [*rights, own], [*buckets, np.repeat(right.buckets, counts)]
         if left is not None:
+            self._keys_with_rows += self._idle_in(left.touched)
             one.add(left.record, left.slots, left.touched, left.times, epoch)
         self.ledger.move(ROWS, "kept", HELD_ROWS, one.live + other.live - waiting)
         self.ledger.add(RESULTS, "+matched", sum(map(len, buckets)))
@@ -229,7 +233,8 @@ class Join(Accounted, ABC):
     def _expired(self, watermark: int) -> list[ArrowBatch]:
         alone = []
         for side, waiting in enumerate(self._sides):
-            rows = waiting.expire(FOREVER if watermark >= FOREVER else self.horizon(side, watermark))
+            rows, emptied = waiting.expire(FOREVER if watermark >= FOREVER else self.horizon(side, watermark))
+            self._keys_with_rows -= self._idle_in(emptied)
             self._expired_rows += len(rows)
             self.ledger.add(HELD_ROWS, "-expired", len(rows))
             if self._keeps[side]:
@@ -249,13 +254,16 @@ class Join(Accounted, ABC):
         """Keys that have no rows, and had none come since the last time, go. Most keys come again soon: to enter them
         anew for each row would cost more than all else."""
         slots = self._index.all()
-        empty = slots[self._without_rows(slots)]
+        one, other = self._sides
+        empty = slots[one.idle(slots) & other.idle(slots)]
         self._index.remove(empty[self._index.last_met(empty) <= self._forgot_at])
         self._forgot_at, self._expired_rows = self._index.searches, 0
 
-    def _without_rows(self, slots: Slots) -> npt.NDArray[np.bool_]:
+    def _idle_in(self, slots: Slots) -> int:
+        """How many of these keys have rows on neither side."""
         one, other = self._sides
-        return one.idle(slots) & other.idle(slots)
+        idle = slots[one.idle(slots)]
+        return int(np.count_nonzero(other.idle(idle)))
 
     def _alone(self, side: int, rows: Numbers) -> ArrowBatch:
         """Rows of one side, key by key in lane order, as they go out without a partner."""
@@ -326,6 +334,8 @@ class Join(Accounted, ABC):
             saved, self._saved = self._saved, None
             for waiting, side in zip(self._sides, saved, strict=True):
                 waiting.restore(side)
+            known = self._index.all()
+            self._keys_with_rows = len(known) - self._idle_in(known)
 
     def holds(self, state: ArrowState) -> Mapping[Entry, int]:
         return {(HELD_ROWS, PENDING): held_rows(state, *SIDES)}
@@ -333,8 +343,7 @@ class Join(Accounted, ABC):
     def statistics(self) -> dict[str, int]:
         self._settle()
         size = self._index.size_bytes + sum(waiting.size_bytes for waiting in self._sides)
-        keys = len(self._index) - int(np.count_nonzero(self._without_rows(self._index.all())))
-        return {"keys": keys, "state_bytes": size, "late": 0, "errors": 0, **self._tally.totals()}
+        return {"keys": self._keys_with_rows, "state_bytes": size, "late": 0, "errors": 0, **self._tally.totals()}
 
 
 def _any_null(record: pa.RecordBatch, names: Sequence[str]) -> npt.NDArray[np.bool_] | None:

@@ -147,16 +147,16 @@ class Side:
         self.matched[new] = True
         self._dirty[new] = True
 
-    def expire(self, limit: int) -> Numbers:
-        """The rows with times before the limit, by key in lane order. They are out of their lanes, and must be given
-        to `drop` once they are not needed any more."""
+    def expire(self, limit: int) -> tuple[Numbers, Slots]:
+        """The rows with times before the limit, by key in lane order, and the keys that have none here any more. The
+        rows are out of their lanes, and must be given to `drop` once they are not needed any more."""
         if limit <= self._earliest:
-            return np.empty(0, np.int64)
+            return np.empty(0, np.int64), np.empty(0, np.int64)
         due = np.flatnonzero(self._firsts < limit)
         gone = np.empty(self.live, np.int64)
         count = kernel.expire(due, limit, self._lanes, self._firsts, self._entries, gone)
         self._earliest = int(self._firsts.min())
-        return gone[:count]
+        return gone[:count], due[self.idle(due)]
 
     def idle(self, slots: Slots) -> npt.NDArray[np.bool_]:
         """Which keys have no row here."""

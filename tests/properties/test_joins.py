@@ -236,9 +236,9 @@ def test_joins_are_nested_loops(name: str, plan: Plan) -> None:
             assert sorted(found.get(role, ([], []))[0], key=by_id) == sorted(want[role], key=by_id)
         assert len(found.get("errors", ([], []))[0]) == len(want["errors"])
         ids = [row["id"] if row["id"] is not None else row["id_right"] for row in numbers(head.content())]
-        assert sorted(ids) == sorted(
-            w.row["id"] for s in (0, 1) for w in model.sides[s] if model.keeps[s] or None not in w.key
-        )
+        waiting = [w for s in (0, 1) for w in model.sides[s] if model.keeps[s] or None not in w.key]
+        assert sorted(ids) == sorted(w.row["id"] for w in waiting)
+        assert head.statistics()["keys"] == len({w.key for w in waiting})
     assert head.statistics()["keys"] == 0
 
 
