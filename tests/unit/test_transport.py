@@ -247,8 +247,8 @@ def test_wake_ends_a_wait(open_transport: Open) -> None:
     a = open_transport("a")
     a.wake()
     start = time.monotonic()
-    assert a.poll(5_000) == []
-    assert time.monotonic() - start < 1
+    assert a.poll(30_000) == []
+    assert time.monotonic() - start < 30
 
 
 def test_the_directory_must_be_private(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def peer_main(directory: str, ready: Any) -> None:
         mine.poll(1000)
 
 
-def test_a_killed_peer_is_seen_within_milliseconds(tmp_path: Path) -> None:
+def test_a_killed_peer_is_seen_at_once(tmp_path: Path) -> None:
     a = Transport(tmp_path / "sockets", "a", KEY)
     context = multiprocessing.get_context("spawn")
     ready = context.Event()
@@ -277,10 +277,10 @@ def test_a_killed_peer_is_seen_within_milliseconds(tmp_path: Path) -> None:
     assert process.pid is not None
     start = time.monotonic()
     os.kill(process.pid, signal.SIGKILL)
-    while not (lost := a.lost()) and time.monotonic() < start + 5:
-        a.poll(1000)
+    while not (lost := a.lost()) and time.monotonic() < start + 30:
+        a.poll(30_000)
     seconds = time.monotonic() - start
     process.join()
     a.close()
     assert lost == ["peer"]
-    assert seconds < 0.5
+    assert seconds < 30, "its end woke nobody: a poll ran out"
