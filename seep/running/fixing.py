@@ -91,7 +91,7 @@ class Fixing:
             if e.role == LIVE and e.partition not in fixed.old
         ]
         return all(s and s.fixed_version and s.fixed_epoch == fixed.at for s in statuses) and all(
-            s and (s.epoch >= fixed.at or s.ended) for s in others
+            s and s.fixed_epoch == fixed.at and (s.epoch >= fixed.at or s.ended) for s in others
         )
 
     def _release(self) -> None:
