@@ -1,9 +1,10 @@
 """What must hold at every moment, and at rest; looked at from outside, with the eyes of nobody in the world.
 
 While it runs: what a sender forgets (or a source's log, or the store of checkpoints) is never anything that a restore
-may need, or somebody who reads an epoch of the whole flow; no more is under way on a channel than its credit; who writes to the store only gets newer. In the end: no
-Replace is pending, all that is committed is published, nobody listens to or is served as somebody that is gone, and a
-sealed partition stays only for a receiver that could still ask for it.
+may need, or somebody who reads an epoch of the whole flow; no more is under way on a channel than its credit; who
+writes to the store only gets newer. In the end: no Replace is pending, all that is committed is published, nobody
+listens to or is served as somebody that is gone, and a sealed partition stays only for a receiver that could still ask
+for it.
 
 Loss, double effect and the order of each key need no check of their own: the operators of the simulator fold their
 rows in a way that shows the order, and `seep.sim.oracle` compares every committed row of every epoch.

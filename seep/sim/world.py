@@ -26,7 +26,18 @@ from seep.partition.pulse import Pulse
 from seep.partition.sink import SinkPartition
 from seep.partition.wary import Note
 from seep.partition.worker import Worker
-from seep.protocol.effects import Effect, Publish, Published, ReleaseWorker, Send, StoreReply, WantWorkers
+from seep.protocol.effects import (
+    Append,
+    Effect,
+    Publish,
+    Published,
+    PutCheckpoint,
+    ReleaseWorker,
+    Send,
+    StoreReply,
+    SwapJournal,
+    WantWorkers,
+)
 from seep.protocol.journal import Journal
 from seep.protocol.messages import Message
 from seep.sim.store import SimStore
@@ -116,6 +127,8 @@ class World:
         self.store_errors = 0.0
         """Share of store calls that fail, half of them after they took effect."""
         self.store_down_until = 0.0
+        self.store_full_until = 0.0
+        """Until then nothing can be written; what is there can be read."""
         self.store_starts = 0
         self.counts: Counter[str] = Counter()
         self.died: Callable[[str], None] = self.crash
@@ -318,7 +331,8 @@ class World:
     def _store(self, node: SimNode, effect: Any) -> None:
         token = getattr(effect, "token", None)
         failing = self.store_errors and self.random.random() < self.store_errors
-        down = self.now_ms < self.store_down_until
+        full = self.now_ms < self.store_full_until and isinstance(effect, Append | PutCheckpoint | SwapJournal)
+        down = full or self.now_ms < self.store_down_until
         answered_ms = self.now_ms + self._delay()
         reply = None
         if not down and (not failing or self.random.random() < 0.5):

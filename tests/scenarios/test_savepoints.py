@@ -58,7 +58,8 @@ def test_of_a_flow_from_a_source_to_a_sink_alone(begin: Callable[..., Job]) -> N
         saved = job.savepoint(name)
         manifest = json.loads((Path(saved["path"]) / "manifest.json").read_text())
         positions = [split[1] for split in manifest["sources"]["numbers"]["splits"].values()]
-        assert positions and None not in positions, (saved["epoch"], positions)
+        assert positions
+        assert None not in positions, saved["epoch"]
         assert job.audit()["balanced"]
     job.close()
     before = len(job.result()["all"].to_pylist())
@@ -66,7 +67,8 @@ def test_of_a_flow_from_a_source_to_a_sink_alone(begin: Callable[..., Job]) -> N
     advance(job, 5, "all")
     job.close()
     after = [row["number"] for row in job.result()["all"].to_pylist()]
-    assert before > 0 and 0 not in after, "it has begun at the beginning"
+    assert before > 0
+    assert 0 not in after, "it has begun at the beginning"
 
 
 @pytest.mark.timeout(60)

@@ -226,4 +226,20 @@ LIVES = (
         "        for worker in [w for w in late if w not in self.busy]:",
         scenario="stopped-inside-a-long-epoch",
     ),
+    Mutant(
+        "begun-is-forgotten",
+        "what was asked for, and begun in a change of the journal that was never written, is asked for still",
+        CONTROLLER,
+        "            self.asked.take_back()",
+        "            pass",
+        scenario="flow-is-stopped-though-its-store-is-away",
+    ),
+    Mutant(
+        "one-death-many-times",
+        "a death counts once, however often the journal without it has to be written",
+        CONTROLLER,
+        "self.deaths.note_once(",
+        "self.deaths.note(",
+        scenario="disk-is-full-while-a-worker-dies",
+    ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from seep.control.controller import TRIES
+from seep.control.asked import TRIES
 from seep.control.requests import FixEpoch, ReleaseEpoch, ScaleTo, Upgrade, WorkerLost
 from seep.model.ids import BUCKETS, GROUP_BUCKETS, Generation
 from seep.protocol.effects import (
@@ -44,7 +44,7 @@ def replace_that_failed_is_begun_anew_a_few_times() -> None:
     upgrade.do(Upgrade("a", "new"))
     upgrade.report(a0={"refusal": "it has no place for it"})
     demand(upgrade.controller.given_up == {1: "given up: it has no place for it"}, f"{upgrade.controller.given_up}")
-    demand(not upgrade.journal.replaces and not upgrade.controller.requests, "it is asked for again")
+    demand(not upgrade.journal.replaces and not upgrade.controller.asked.waiting, "it is asked for again")
     epoch = Bench().begin()
     epoch.do(FixEpoch())
     demand([r.at for r in epoch.journal.replaces] == [102], f"{epoch.journal.replaces}")
