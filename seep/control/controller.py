@@ -30,6 +30,7 @@ from seep.partition.contract import Graph
 from seep.partition.worker import LOST
 from seep.protocol.effects import (
     Effect,
+    KillWorker,
     ReadJournal,
     ReleaseWorker,
     Send,
@@ -72,6 +73,8 @@ class Controller:
         self.since: dict[int, float] = {}
         self.given_up: dict[int, str] = {}
         """Upgrades that came to nothing, and why."""
+        self.silent: set[str] = set()
+        """Workers that were lost by their silence and may live on."""
         self.slot_since: dict[PartitionId, float] = {}
         self.deaths = Deaths()
         self.accused_ms: dict[PartitionId, float] = {}
@@ -140,8 +143,10 @@ class Controller:
         if self.unsure_ms is not None and now_ms >= self.unsure_ms:
             self.unsure_ms = None
             self.call(ReadJournal, self._swapped_or_not)
+        counted = set(self.heard)
         for silent in self.attendance.lose_silent(now_ms):
             self.note(silent)
+        self.silent |= counted - self.heard.keys()
         self._reconcile()
         return self._finish()
 
@@ -234,6 +239,9 @@ class Controller:
             self.statuses = {p: s for p, s in self.statuses.items() if p in stored.entries}
             self.deaths.forget_all_but({entry.worker for entry in stored.entries.values()})
             self._push_all()
+            # Not before: one that has been deposed and does not know it hears nobody, and ends nobody.
+            self.effects.extend(map(KillWorker, sorted(self.silent - self.heard.keys())))
+            self.silent.clear()
         elif stored.term > wanted.term or (stored.term == wanted.term and not self.journal.version):
             self.deposed = True
             self.note(f"a controller of term {stored.term} has taken over")

@@ -27,20 +27,18 @@ from seep.partition.sink import SinkPartition
 from seep.partition.wary import Note
 from seep.partition.worker import Worker
 from seep.protocol.effects import (
-    Append,
     Effect,
+    KillWorker,
     Publish,
     Published,
-    PutCheckpoint,
     ReleaseWorker,
     Send,
     StoreReply,
-    SwapJournal,
     WantWorkers,
 )
 from seep.protocol.journal import Journal
 from seep.protocol.messages import Message
-from seep.sim.store import SimStore
+from seep.sim.store import WRITES, SimStore
 
 START_WALL_MS = 1_700_000_000_000
 TICK_MS = 5.0
@@ -267,7 +265,7 @@ class World:
                 self._publish(node, effect)
             elif isinstance(effect, ReleaseWorker):
                 self.at(self._delay(), self._release, effect.worker)
-            else:
+            elif not isinstance(effect, KillWorker):  # of those the worst case: out of reach, and up again as a zombie
                 # One process's calls reach the store in their order.
                 self.at(self._arrival(node.name, "store") - self.now_ms, self._store, node, effect)
 
@@ -331,8 +329,8 @@ class World:
     def _store(self, node: SimNode, effect: Any) -> None:
         token = getattr(effect, "token", None)
         failing = self.store_errors and self.random.random() < self.store_errors
-        full = self.now_ms < self.store_full_until and isinstance(effect, Append | PutCheckpoint | SwapJournal)
-        down = full or self.now_ms < self.store_down_until
+        full_until = self.store_full_until if isinstance(effect, WRITES) else 0.0
+        down = self.now_ms < max(full_until, self.store_down_until)
         answered_ms = self.now_ms + self._delay()
         reply = None
         if not down and (not failing or self.random.random() < 0.5):

@@ -242,4 +242,12 @@ LIVES = (
         "self.deaths.note(",
         scenario="disk-is-full-while-a-worker-dies",
     ),
+    Mutant(
+        "silent-worker-lives-on",
+        "a silent worker is ended where it can be: it may hold a lock of the store",
+        CONTROLLER,
+        "            self.effects.extend(map(KillWorker, sorted(self.silent - self.heard.keys())))",
+        "            pass",
+        scenario="silent-worker-is-ended-once-others-have-its-partitions",
+    ),
 )
