@@ -513,6 +513,19 @@ class TestDirectory(Contract):
         home = self.file(tmp_path, "log").parent
         assert flushed == [home, home.parent]
 
+    def test_what_a_killed_process_was_writing_goes_with_what_is_dropped(self, store: Store, tmp_path: Path) -> None:
+        put(store, *map(checkpoint, (1, 2, 3)))
+        home = self.file(tmp_path, "3.checkpoint").parent
+        killed, ours, later = (
+            home / name
+            for name in ("2.checkpoint.1.9.tmp", f"2.checkpoint.{os.getpid()}.9.tmp", "4.checkpoint.1.9.tmp")
+        )
+        for path in (killed, ours, later):
+            path.write_bytes(b"half")
+        store.perform(DropCheckpoints(PART, OLD, 3, (2,)))
+        assert [path.exists() for path in (killed, ours, later)] == [False, True, True]
+        assert versions(store) == [3]
+
     def test_a_mostly_dead_log_is_rewritten(self, store: Store, tmp_path: Path) -> None:
         big = b"x" * (REWRITE_BYTES // 4)
         for epoch in range(1, 7):
