@@ -145,8 +145,8 @@ class CheckpointFiles:
                 path.unlink(missing_ok=True)
         # What a killed process was writing beside its place; a thread of this one may be folding.
         for path in self._home.glob(f"*{_SUFFIX}.*.tmp"):
-            version, _, process = path.name.split(".")[:3]
-            if int(version) < effect.below and int(process) != os.getpid():
+            begun, _, process = path.name.split(".")[:3]
+            if int(begun) < effect.below and int(process) != os.getpid():
                 path.unlink(missing_ok=True)
         # What was damaged stays as long as anything that is older, for whoever looks into it.
         oldest = min((effect.below, *effect.keep))
