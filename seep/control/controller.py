@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace as with_fields
 
 from seep.control import planner
+from seep.control.asked import Asked, Before
 from seep.control.attendance import Attendance
 from seep.control.deaths import Deaths
 from seep.control.leftovers import leftovers
@@ -19,7 +20,7 @@ from seep.control.parts import recovers_in_parts
 from seep.control.placement import idle, place, spread
 from seep.control.pool import Pool
 from seep.control.pressure import Pressure
-from seep.control.requests import Rebalance, Request, ScaleTo, StopFlow, WorkerLost
+from seep.control.requests import Request, StopFlow, WorkerLost
 from seep.control.scaling import begin_request
 from seep.control.steps import Known, next_step
 from seep.control.verdict import verdict
@@ -29,18 +30,18 @@ from seep.partition.contract import Graph
 from seep.partition.worker import LOST
 from seep.protocol.effects import (
     Effect,
+    KillWorker,
     ReadJournal,
     ReleaseWorker,
     Send,
     StoreReply,
     SwapJournal,
 )
-from seep.protocol.journal import LIVE, SHADOW, Entry, Journal, Replace
+from seep.protocol.journal import LIVE, SHADOW, Entry, Journal
 from seep.protocol.messages import Busy, Hello, Plan, Report, Status
 
 SLOT_WAIT = 2.0
 """Times as long as it takes until a silent worker counts as dead: so long a new one may take to come."""
-TRIES = 5
 DRAIN = "drain"
 """The flow is being stopped by ending its input: until it has ended it is still recovered and changed."""
 
@@ -68,11 +69,12 @@ class Controller:
         """Its write failed: when to ask whether it happened."""
         self.attendance = Attendance(settings, lambda partition: self.journal.shown(partition))
         self.statuses: dict[PartitionId, Status] = {}
-        self.requests: deque[Request] = deque()
+        self.asked = Asked()
         self.since: dict[int, float] = {}
-        self.tries: dict[str, int] = {}
         self.given_up: dict[int, str] = {}
         """Upgrades that came to nothing, and why."""
+        self.silent: set[str] = set()
+        """Workers that were lost by their silence and may live on."""
         self.slot_since: dict[PartitionId, float] = {}
         self.deaths = Deaths()
         self.accused_ms: dict[PartitionId, float] = {}
@@ -127,7 +129,7 @@ class Controller:
                 elif waiting is not None:
                     waiting(event)
             case _:
-                self.requests.append(event)
+                self.asked.waiting.append(event)
         self._reconcile()
         return self._finish()
 
@@ -141,8 +143,10 @@ class Controller:
         if self.unsure_ms is not None and now_ms >= self.unsure_ms:
             self.unsure_ms = None
             self.call(ReadJournal, self._swapped_or_not)
+        counted = set(self.heard)
         for silent in self.attendance.lose_silent(now_ms):
             self.note(silent)
+        self.silent |= counted - self.heard.keys()
         self._reconcile()
         return self._finish()
 
@@ -161,7 +165,7 @@ class Controller:
 
     def _in_motion(self) -> bool:
         """Is there a step that waits for what a partition says?"""
-        return bool(self.journal.replaces or self.requests) or any(
+        return bool(self.journal.replaces or self.asked.waiting) or any(
             e.role != LIVE or e.base for e in self.journal.entries.values()
         )
 
@@ -193,11 +197,12 @@ class Controller:
             changed = with_fields(found, version=found.version + 1, term=found.term + 1, stopping=stopping)
             self._swap(found.version, changed)
 
-    def change(self, journal: Journal) -> None:
-        self._swap(self.journal.version, with_fields(journal, version=self.journal.version + 1))
+    def change(self, journal: Journal, before: Before | None = None) -> None:
+        self._swap(self.journal.version, with_fields(journal, version=self.journal.version + 1), before)
 
-    def _swap(self, expected: int, journal: Journal) -> None:
+    def _swap(self, expected: int, journal: Journal, before: Before | None = None) -> None:
         self.wanted = journal
+        self.asked.lend(before)
         self.call(lambda token: SwapJournal(token, expected, journal), self._swapped)
 
     def _swapped(self, reply: StoreReply) -> None:
@@ -234,10 +239,14 @@ class Controller:
             self.statuses = {p: s for p, s in self.statuses.items() if p in stored.entries}
             self.deaths.forget_all_but({entry.worker for entry in stored.entries.values()})
             self._push_all()
-        elif stored.term >= wanted.term:
-            self.deposed = stored.term > wanted.term or not self.journal.version
+            # Not before: one that has been deposed and does not know it hears nobody, and ends nobody.
+            self.effects.extend(map(KillWorker, sorted(self.silent - self.heard.keys())))
+            self.silent.clear()
+        elif stored.term > wanted.term or (stored.term == wanted.term and not self.journal.version):
+            self.deposed = True
             self.note(f"a controller of term {stored.term} has taken over")
-        # else: our write did not happen; the next reconciliation decides again.
+        else:
+            self.asked.take_back()  # our write did not happen; the next reconciliation decides again
 
     def _push(self, worker: str) -> None:
         if self.journal.version and not self.deposed:
@@ -253,6 +262,7 @@ class Controller:
         """Take the next steps there are; one compare-and-set at a time."""
         if self.deposed or self.lost or self.wanted is not None or not self.journal.version:
             return
+        before = self.asked.now()
         journal = self._judge(self._stop_on_failure(self.journal))
         if journal.stopping in ("", DRAIN):
             journal = self._place(journal)
@@ -262,7 +272,7 @@ class Controller:
             journal = self._requests(journal)
         self.finished = planner.has_ended(self.graph, self.journal, self._statuses(self.journal))
         if journal is not self.journal:
-            self.change(journal)
+            self.change(journal, before)
             return
         for effect in self.pool.look(self.journal, self.heard, self.now_ms):
             self.effects.append(effect)
@@ -288,7 +298,7 @@ class Controller:
                     replace = next(r for r in journal.replaces if partition in r.new)
                     self.note(f"Replace {replace.number} of {replace.operator} given up: {status.failure}")
                     journal = planner.abort(journal, replace)
-                    self._ask_again(journal, replace)
+                    self.asked.again(journal, replace)
                 else:
                     journal = with_fields(journal, stopping=status.failure)
         return journal
@@ -304,14 +314,6 @@ class Controller:
                 journal, what = verdict(self.graph, journal, status, known, self.deaths, late)
                 self.note(what)
         return journal
-
-    def _ask_again(self, journal: Journal, replace: Replace) -> None:
-        """A Replace that a fault made fail was asked for by somebody: begin it anew, a few times."""
-        tries = self.tries[replace.operator] = self.tries.get(replace.operator, 0) + 1
-        if tries <= TRIES:
-            more = len(replace.ranges) - len(replace.old)
-            count = len(journal.live(replace.operator)) + more
-            self.requests.append(ScaleTo(replace.operator, count) if more else Rebalance(replace.operator))
 
     def _place(self, journal: Journal) -> Journal:
         """Give every partition without a live worker a new one: that is recovery."""
@@ -343,7 +345,7 @@ class Controller:
         """The same partition somewhere else, if there is hope."""
         if entry.worker:
             shown = journal.shown(entry.partition)
-            hopeless = self.deaths.note(entry, shown, self.statuses.get(entry.partition))
+            hopeless = self.deaths.note_once(entry, shown, self.statuses.get(entry.partition))
             if hopeless:
                 return with_fields(journal, stopping=hopeless)
             journal = planner.suspect(journal, self.deaths.suspected(entry))
@@ -371,22 +373,22 @@ class Controller:
             if replace.code and why.startswith("given up"):
                 self.given_up[replace.number] = why  # whoever asked for it is told, and may ask again
             elif late and replace.operator:
-                self._ask_again(journal, replace)
+                self.asked.again(journal, replace)
             elif all(r.number != replace.number for r in journal.replaces):
-                self.tries.pop(replace.operator, None)
+                self.asked.tries.pop(replace.operator, None)
             if why:
                 self.note(f"Replace {replace.number} of {replace.operator or 'nothing'}: {why}")
         return journal
 
     def _requests(self, journal: Journal) -> Journal:
         """Begin what was asked for; what cannot begin yet is asked again at the next look."""
-        for _ in range(len(self.requests)):
-            request = self.requests.popleft()
+        for _ in range(len(self.asked.waiting)):
+            request = self.asked.waiting.popleft()
             if isinstance(request, StopFlow):
                 return with_fields(journal, stopping=request.reason)
             begun, why = begin_request(self.graph, journal, self._statuses(journal), request)
             if begun is None:
-                self.requests.append(request)
+                self.asked.waiting.append(request)
             else:
                 journal = begun
             if why:

@@ -11,7 +11,7 @@ from collections.abc import Container
 from dataclasses import replace
 from typing import NamedTuple
 
-from seep.model.ids import PartitionId
+from seep.model.ids import Generation, PartitionId
 from seep.partition.wary import CONDEMNED_AFTER
 from seep.protocol.journal import Entry
 from seep.protocol.messages import Status
@@ -45,6 +45,8 @@ class _Known(NamedTuple):
 class Deaths:
     def __init__(self) -> None:
         self._known: dict[PartitionId, _Known] = {}
+        self._noted: dict[PartitionId, tuple[Generation, str]] = {}
+        """The latest death of each, by who died, and what was said to it."""
         self._gone: dict[str, bool] = {}
         """Workers that are gone, nobody having asked for it; has the backend said that the process has ended?"""
         self._unconfirmed: dict[str, list[PartitionId]] = {}
@@ -81,6 +83,14 @@ class Deaths:
         if known.times < HOPELESS:
             return ""
         return f"SeepError: {shown} died {HOPELESS} times at epoch {known.reached}; {SEE_LOGS}"
+
+    def note_once(self, entry: Entry, shown: str, last: Status | None) -> str:
+        """The same, once for each generation: a journal in which it is started again may never be written (the disk is
+        full), and is thought of again and again until it is."""
+        noted = self._noted.get(entry.partition)
+        if noted is None or noted[0] != entry.generation:
+            noted = self._noted[entry.partition] = entry.generation, self.note(entry, shown, last)
+        return noted[1]
 
     def reached(self, entry: Entry) -> int:
         return self._of(entry).reached

@@ -92,8 +92,9 @@ def _start_shadows(journal: Journal, replace: Replace, known: Known) -> tuple[Jo
 
 
 def _fix(journal: Journal, replace: Replace, known: Known) -> tuple[Journal, str]:
-    """Only whether the epoch was missed: whoever asked for it reads the Statuses and releases it."""
-    statuses = [s for s in map(known.current, replace.old) if s]
+    """Only whether the epoch was missed, by an operator that has no checkpoint of it, or by a log that begins later:
+    whoever asked for it reads the Statuses and releases it."""
+    statuses = [s for s in map(known.current, journal.entries) if s]
     if any(s.epoch >= replace.at and s.fixed_epoch != replace.at for s in statuses):
         return planner.decide_epoch(journal, replace, 2 + max(s.epoch for s in statuses)), "another epoch"
     return journal, ""

@@ -65,6 +65,8 @@ class SinkPartition:
         """From the cut at the source to the commit here, of epochs with rows."""
         self.forgettable, self.truncated_ms = 0, desk.now_ms
         """What was published when the log was last truncated: the next time it may be forgotten."""
+        self.forgotten = 0
+        """The log holds nothing below this epoch."""
         self.unpublished: deque[tuple[int, int]] = deque()
         """Epoch and bytes of each publish not answered yet: neither the end nor the seal is final before they are."""
         self.unpublished_bytes = 0
@@ -99,6 +101,7 @@ class SinkPartition:
         if reply.error:
             self._read_log(self.desk.call_again)
             return
+        self.forgotten = reply.value[0][0] if reply.value else 0
         self._begin_outlet(reply.value)
         for epoch, ((rows, digest), record) in reply.value:
             self.committed, self.sum = epoch, (rows, digest)
@@ -245,18 +248,16 @@ class SinkPartition:
         self.desk.changed = self.desk.changed or final
         if was_behind:
             self.advance()
-        if self.desk.now_ms - self.truncated_ms >= self.desk.settings.retry_ms and not self._is_read():
+        if self.desk.now_ms - self.truncated_ms >= self.desk.settings.retry_ms and self.desk.journal.fixed < 0:
+            # While an audit or a savepoint looks at what was committed up to an epoch, some of the past stays.
             below, self.forgettable, self.truncated_ms = self.forgettable, max(upto, 0), self.desk.now_ms
             if below:
+                self.forgotten = below
                 self.desk.effects.append(Truncate(self.entry.partition, self.entry.generation, below))
 
     def _care(self, epoch: int) -> Care:
         """Called where it is published, on another thread. A note for each epoch is cheap: all of them get one."""
         return self.wary.care(epoch, -1)
-
-    def _is_read(self) -> bool:
-        """An audit or a savepoint of one epoch looks at what was committed up to then: some of the past stays."""
-        return any(not replace.operator for replace in self.desk.journal.replaces)
 
     # --- journal, messages ---------------------------------------------------------------------------------------
 
@@ -302,6 +303,7 @@ class SinkPartition:
             self.committed if self.running else -1,
             durable_epoch=self.committed,
             own_checkpoints=2 if self.committed > self.entry.base_epoch else 0,
+            fixed_epoch=self.desk.journal.fixed if self.running and self.forgotten <= self.desk.journal.fixed else -1,
             accepted=self.running and self.inputs.accepted,
             begun=(self.committed if replace and replace.at else self.inputs.taken) if resting else -1,
             drained=self.running and self.closed and not self.unpublished,

@@ -83,6 +83,7 @@ class SourcePartition:
         elif reply.error:
             self._read_log(self.desk.call_again)
         elif reply.value:
+            self.truncated = reply.value[0][0]
             # What the log no longer holds must not be served as if nothing had been there.
             trimmed = Progress(reply.value[0][1]["after"], 0, BEGINNING, UNKNOWN)
             for buffer in self.outputs.buffers.values():
@@ -336,9 +337,10 @@ class SourcePartition:
                         self._truncate()
 
     def _truncate(self) -> None:
-        """Keep the newest record that is trimmed everywhere: it says where the next one starts."""
-        below = min(b.trimmed.epoch for b in self.outputs.buffers.values())
-        if below > self.truncated and self.desk.journal.replacing(self.entry.partition) is None:
+        """Keep the newest record that is trimmed everywhere: it says where the next one starts. And all that there are
+        while somebody reads where the splits stood."""
+        below, journal = min(b.trimmed.epoch for b in self.outputs.buffers.values()), self.desk.journal
+        if below > self.truncated and journal.fixed < 0 and journal.replacing(self.entry.partition) is None:
             self.truncated = below
             self.told.trimmed(below)
             self.desk.effects.append(Truncate(self.entry.partition, self.entry.generation, below))
@@ -360,6 +362,7 @@ class SourcePartition:
             self.epoch if self.running else -1,
             durable_epoch=self.epoch,
             own_checkpoints=2 if self.logged else 0,
+            fixed_epoch=self.desk.journal.fixed if self.running and self.truncated <= self.desk.journal.fixed else -1,
             accepted=self.running,
             begun=(FOREVER if self.ended else self.epoch) if resting else -1,
             drained=self.running and self._said_all and self.outputs.empty,

@@ -161,6 +161,15 @@ class ReleaseWorker:
 
 
 @dataclass(frozen=True, slots=True)
+class KillWorker:
+    """To the backend: this worker was silent for too long, and others have its partitions by now. If it was stopped
+    inside a write, it still holds a lock of the store for which they wait. It may be out of reach: nothing rests on it
+    but that."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
 class Published:
     """The host's answer to some Publishes, in their order: the sink's log is no longer needed below this epoch."""
 
@@ -196,4 +205,5 @@ Effect = (
     | Publish
     | WantWorkers
     | ReleaseWorker
+    | KillWorker
 )

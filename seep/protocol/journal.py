@@ -145,6 +145,11 @@ class Journal:
             return NO_SPOTS
         return frozenset(one.spot for one in self.poisons if one.operator == operator and one.epoch == epoch)
 
+    @property
+    def fixed(self) -> int:
+        """The epoch that somebody reads of the whole flow (a savepoint, an audit); -1: nobody does."""
+        return next((replace.at for replace in self.replaces if not replace.operator), -1)
+
     def replacing(self, partition: PartitionId) -> Replace | None:
         """The pending Replace that this partition is an old part of."""
         for replace in self.replaces:

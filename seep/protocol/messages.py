@@ -188,7 +188,8 @@ class Status:
     """Durable checkpoints of its own, not counting the base it started from."""
     fixed_version: int = 0
     fixed_epoch: int = -1
-    """The checkpoint that a Replace asked it to keep (pinned); the version is 0 until it is durable."""
+    """The checkpoint that a Replace asked it to keep (pinned); the version is 0 until it is durable. Of a source and a
+    sink: the epoch that somebody reads, if its log still begins no later."""
     accepted: bool = False
     """Every sender it needs has accepted its subscription."""
     begun: int = -1

@@ -10,10 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from seep.control.requests import FixEpoch, ReleaseEpoch
 from seep.errors import DataLoss, Retry
+from seep.model.ids import PartitionId
 from seep.protocol.journal import LIVE, Replace
 from seep.running.savepoint import whole
 from seep.runtime.controller import ControllerHost
@@ -70,14 +72,22 @@ class Fixing:
                         raise
         raise Retry("somebody died each time one epoch was to be read; try again")
 
+    def saves(self, store: Any, fixed: Replace) -> list[Callable[[], Checkpoint]]:
+        """What reads the checkpoint of each partition. Of one that has died, the newest may be of another epoch."""
+        try:
+            return [partial(whole, store, p, self._version(fixed, p)) for p in fixed.old]
+        except _GoneError:
+            raise Retry("somebody died when one epoch was to be read; try again") from None
+
     def _read(self, store: Any, fixed: Replace, operator: str) -> list[Checkpoint]:
-        found = []
-        for partition in (p for p in fixed.old if p.operator == operator):
-            status = self._host.view.statuses.get(partition)
-            if status is None or status.fixed_epoch != fixed.at or not status.fixed_version:
-                raise _GoneError
-            found.append(whole(store, partition, status.fixed_version))
-        return found
+        kept = [(p, self._version(fixed, p)) for p in fixed.old if p.operator == operator]
+        return [whole(store, partition, version) for partition, version in kept]
+
+    def _version(self, fixed: Replace, partition: PartitionId) -> int:
+        status = self._host.view.statuses.get(partition)
+        if status is None or status.fixed_epoch != fixed.at or not status.fixed_version:
+            raise _GoneError
+        return status.fixed_version
 
     def _pending(self) -> list[Replace]:
         return [r for r in self._host.view.journal.replaces if not r.operator]
@@ -91,7 +101,7 @@ class Fixing:
             if e.role == LIVE and e.partition not in fixed.old
         ]
         return all(s and s.fixed_version and s.fixed_epoch == fixed.at for s in statuses) and all(
-            s and (s.epoch >= fixed.at or s.ended) for s in others
+            s and s.fixed_epoch == fixed.at and (s.epoch >= fixed.at or s.ended) for s in others
         )
 
     def _release(self) -> None:

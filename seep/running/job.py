@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from seep.running.fixing import PATIENCE_SECONDS, Fixing, wait_until
 from seep.running.places import check_empty, sent
 from seep.running.queries import Answer, Query, answer_of, shown
 from seep.running.result import Result, collected
-from seep.running.savepoint import Savepoint, new_savepoint, savepoint_at, source_positions, whole
+from seep.running.savepoint import Savepoint, new_savepoint, savepoint_at, source_positions
 from seep.running.state import check_operator, state_table
 from seep.running.upgrading import planned
 from seep.runtime import controllernumbers
@@ -224,8 +223,7 @@ class Job:
 
     def _saves(self, fixed: Replace) -> list[Callable[[], Checkpoint]]:
         """What reads each of them."""
-        store, statuses = self.directory.store(), self.host.view.statuses
-        return [partial(whole, store, p, statuses[p].fixed_version) for p in fixed.old]
+        return self._fixing.saves(self.directory.store(), fixed)
 
     def _positions(self, fixed: Replace) -> dict[str, Any]:
         names = [n.name for n in self.host.graph.nodes.values() if n.kind == "source"]

@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from seep.errors import DataLoss, Misuse
+from seep.errors import DataLoss, Misuse, Retry
 from seep.model.arrow import ArrowState, compact
 from seep.model.ids import KeyRange, PartitionId
 from seep.partition.contract import Graph
@@ -158,7 +158,11 @@ def source_positions(store: Any, journal: Journal, source: str, epoch: int) -> d
     now_ms, watermark = 0, None
     for entry in journal.of(source):
         reply = store.perform(ReadLog(0, entry.partition))
-        records = [record for at, record in (reply.value if reply else ()) if at <= epoch]
+        if reply is None or reply.error:
+            raise Retry(f"the epoch log of {entry.partition} cannot be read: {reply and reply.value}; try again")
+        records = [record for at, record in reply.value if at <= epoch]
+        if reply.value and not records and reply.value[0][1]["after"] >= entry.first:
+            raise Retry(f"where {entry.partition} stood at epoch {epoch} was forgotten meanwhile; try again")
         if records:
             splits.update(records[-1]["splits"])
             now_ms = max(now_ms, records[-1]["now"])

@@ -20,13 +20,14 @@ from seep.control.requests import Request, WorkerLost
 from seep.model.ids import CONTROLLER, PartitionId
 from seep.partition.contract import Graph
 from seep.protocol import wire
-from seep.protocol.effects import Effect, Publish, ReleaseWorker, Send, StoreReply, WantWorkers
+from seep.protocol.effects import Effect, KillWorker, Publish, ReleaseWorker, Send, StoreReply, WantWorkers
 from seep.protocol.journal import Journal
 from seep.protocol.messages import Busy, Hello, Leave, Report, Status
 from seep.runtime.background import Background
 from seep.runtime.clock import now_ms
 from seep.runtime.controllernumbers import Changes
 from seep.runtime.heartbeat import speaker
+from seep.runtime.hosts import this_host
 from seep.runtime.job import JobDirectory
 from seep.runtime.slots import Backend
 
@@ -201,6 +202,8 @@ class ControllerHost:
                 case ReleaseWorker():
                     self._dismiss(effect.worker)
                     self.backend.release(effect.worker)
+                case KillWorker():
+                    self._silence(effect.worker)
                 case Publish():
                     raise TypeError("a controller has no sinks")
                 case _:
@@ -219,6 +222,13 @@ class ControllerHost:
             self.outcome, self.report = FAILED, stopping + where
         elif problem := self.backend.problem():
             self.outcome, self.report = FAILED, problem
+
+    def _silence(self, worker: str) -> None:
+        """Only where a signal ends it at once; on another host it has no locks of a directory either."""
+        card = self.job.registered().get(worker)
+        if card is not None and card["host"] == this_host():
+            self._killed.add(worker)
+            self.backend.kill(worker)
 
     def _dismiss(self, worker: str) -> None:
         """A backend signals its workers; those on other hosts are told."""

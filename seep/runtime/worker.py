@@ -24,7 +24,7 @@ from seep.partition.sink import SinkPartition
 from seep.partition.source import SourcePartition
 from seep.partition.worker import Worker
 from seep.protocol import wire
-from seep.protocol.effects import Effect, Publish, ReleaseWorker, Send, WantWorkers
+from seep.protocol.effects import Effect, KillWorker, Publish, ReleaseWorker, Send, WantWorkers
 from seep.protocol.journal import SHADOW, Journal
 from seep.protocol.messages import Leave
 from seep.runtime.arrivals import Arrival, Arrivals
@@ -154,7 +154,7 @@ class WorkerHost:
                     partition = self.machine.partitions.get(effect.partition)
                     if isinstance(partition, SinkPartition):
                         self.background.publish(partition, effect, partial(self._runs, partition))
-                case WantWorkers() | ReleaseWorker():
+                case WantWorkers() | ReleaseWorker() | KillWorker():
                     raise TypeError(f"a worker asked for {effect}: only the controller may")
                 case _:
                     self.background.perform(effect)

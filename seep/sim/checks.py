@@ -1,9 +1,10 @@
 """What must hold at every moment, and at rest; looked at from outside, with the eyes of nobody in the world.
 
 While it runs: what a sender forgets (or a source's log, or the store of checkpoints) is never anything that a restore
-may need; no more is under way on a channel than its credit; who writes to the store only gets newer. In the end: no
-Replace is pending, all that is committed is published, nobody listens to or is served as somebody that is gone, and a
-sealed partition stays only for a receiver that could still ask for it.
+may need, or somebody who reads an epoch of the whole flow; no more is under way on a channel than its credit; who
+writes to the store only gets newer. In the end: no Replace is pending, all that is committed is published, nobody
+listens to or is served as somebody that is gone, and a sealed partition stays only for a receiver that could still ask
+for it.
 
 Loss, double effect and the order of each key need no check of their own: the operators of the simulator fold their
 rows in a way that shows the order, and `seep.sim.oracle` compares every committed row of every epoch.
@@ -53,6 +54,8 @@ class Watch:
             self.excused |= store.beyond | based
         self._check_trims(journal)
         self._check_bases(journal)
+        if journal.fixed >= 0:
+            self._check_logs(journal)
 
     def _read(self, journal: Journal) -> None:
         self.journal = journal
@@ -121,6 +124,17 @@ class Watch:
                 self._check_whole(entry, entry.partition, point.version)
             for partition, version in entry.base if len(points) < 2 else ():
                 self._check_whole(entry, partition, version)
+
+    def _check_logs(self, journal: Journal) -> None:
+        """Somebody reads an epoch of the whole flow: whoever says that its log reaches back so far is right."""
+        store, at = self.world.store, journal.fixed
+        for partition in partitions(self.world):
+            who = partition.entry.partition
+            if isinstance(partition, OperatorPartition) or partition.status().fixed_epoch != at:
+                continue
+            newest = max((epoch for epoch, _ in store.history.get(who, ()) if epoch <= at), default=None)
+            if newest is not None and all(epoch != newest for epoch, _ in store.logs[who]):
+                raise Violation(f"{who} has forgotten where it stood at epoch {at}, which is being read")
 
     def _check_whole(self, entry: Entry, partition: PartitionId, version: int) -> None:
         found = self.world.store.checkpoints.get(partition, {})

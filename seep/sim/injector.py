@@ -78,7 +78,7 @@ class Injector:
     def heal(self) -> None:
         """From now on everything works; what is down stays for the machines to bring back."""
         world, self.healed = self.world, True
-        world.store_errors = world.store_down_until = 0.0
+        world.store_errors = world.store_down_until = world.store_full_until = 0.0
         world.deaf_until.clear()
         for node in world.nodes.values():
             node.slowness_ms = node.no_tick_until = 0.0
@@ -202,10 +202,13 @@ class Injector:
     # --- store ---------------------------------------------------------------------------------------------------
 
     def _store_errors(self, fault: Fault) -> bool:
-        """Some calls fail, half of them after they took effect."""
+        """Some calls fail, half of them after they took effect; or all that write something: the disk is full."""
         world = self.world
         if world.store_errors:
             return False
+        if fault.pick >> 13 & 1:
+            world.store_full_until = world.now_ms + fault.length_ms
+            return True
         world.store_errors = 0.3
         world.at(fault.length_ms, lambda: setattr(world, "store_errors", 0.0))
         return True

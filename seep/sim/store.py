@@ -35,6 +35,8 @@ from seep.protocol.journal import Journal
 from seep.state.checkpoint import Checkpoint
 
 NOBODY = Generation(-1, -1)
+WRITES = (Append, PutCheckpoint, SwapJournal)
+"""What takes room."""
 Undo = Callable[[], None]
 Changes = deque[tuple[float, Undo]]
 """(when it is answered, how it is undone), oldest first."""

@@ -26,10 +26,19 @@ from seep.partition.pulse import Pulse
 from seep.partition.sink import SinkPartition
 from seep.partition.wary import Note
 from seep.partition.worker import Worker
-from seep.protocol.effects import Effect, Publish, Published, ReleaseWorker, Send, StoreReply, WantWorkers
+from seep.protocol.effects import (
+    Effect,
+    KillWorker,
+    Publish,
+    Published,
+    ReleaseWorker,
+    Send,
+    StoreReply,
+    WantWorkers,
+)
 from seep.protocol.journal import Journal
 from seep.protocol.messages import Message
-from seep.sim.store import SimStore
+from seep.sim.store import WRITES, SimStore
 
 START_WALL_MS = 1_700_000_000_000
 TICK_MS = 5.0
@@ -116,6 +125,8 @@ class World:
         self.store_errors = 0.0
         """Share of store calls that fail, half of them after they took effect."""
         self.store_down_until = 0.0
+        self.store_full_until = 0.0
+        """Until then nothing can be written; what is there can be read."""
         self.store_starts = 0
         self.counts: Counter[str] = Counter()
         self.died: Callable[[str], None] = self.crash
@@ -254,7 +265,7 @@ class World:
                 self._publish(node, effect)
             elif isinstance(effect, ReleaseWorker):
                 self.at(self._delay(), self._release, effect.worker)
-            else:
+            elif not isinstance(effect, KillWorker):  # of those the worst case: out of reach, and up again as a zombie
                 # One process's calls reach the store in their order.
                 self.at(self._arrival(node.name, "store") - self.now_ms, self._store, node, effect)
 
@@ -318,7 +329,8 @@ class World:
     def _store(self, node: SimNode, effect: Any) -> None:
         token = getattr(effect, "token", None)
         failing = self.store_errors and self.random.random() < self.store_errors
-        down = self.now_ms < self.store_down_until
+        full_until = self.store_full_until if isinstance(effect, WRITES) else 0.0
+        down = self.now_ms < max(full_until, self.store_down_until)
         answered_ms = self.now_ms + self._delay()
         reply = None
         if not down and (not failing or self.random.random() < 0.5):

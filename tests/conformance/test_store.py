@@ -40,6 +40,7 @@ from seep.protocol.journal import LIVE, Entry, Journal, Replace
 from seep.runtime.stores import checkpoints
 from seep.runtime.stores.base import Store, StoreEffect
 from seep.runtime.stores.directory import DirectoryStore
+from seep.runtime.stores.files import Files
 from seep.runtime.stores.log import REWRITE_BYTES
 from seep.runtime.stores.memory import MemoryStore
 from seep.runtime.stores.objects import ObjectStore
@@ -112,6 +113,10 @@ def versions(store: Store, upto: int = 0) -> list[int]:
 def put(store: Store, *checkpoints: Checkpoint) -> None:
     for saved in checkpoints:
         value(store, PutCheckpoint(1, saved))
+
+
+def disk_full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "no space left")
 
 
 class Contract:
@@ -482,6 +487,44 @@ class TestDirectory(Contract):
             path.write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
             assert ask(again(), ReadLog(1, PART)).error == "damaged"
             assert ask(again(), Append(1, PART, OLD, 4, "x")).error == "damaged"
+
+    def test_a_fence_that_a_power_cut_left_empty_is_raised_anew(self, store: Store, tmp_path: Path) -> None:
+        """It is not waited for on the disk; whoever it kept out is gone with the machine."""
+        value(store, Append(1, PART, OLD, 1, "a"))
+        path = self.file(tmp_path, "fence")
+        whole = path.read_bytes()
+        for left in (0, 9, len(whole) - 1):
+            path.write_bytes(whole[:left])
+            value(store, FenceStore(1, PART, NEW))
+            assert ask(store, Append(1, PART, OLD, 2, "x")).error == "fenced"
+        path.write_bytes(whole[:30] + bytes([whole[30] ^ 1]) + whole[31:])
+        assert ask(store, FenceStore(1, PART, NEW)).error == "damaged"
+
+    def test_names_are_on_the_disk_though_the_first_write_failed(
+        self, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        flushed: list[Path] = []
+        monkeypatch.setattr(Files, "flush_directory", lambda self, path: flushed.append(path))
+        with monkeypatch.context() as full:
+            full.setattr(Files, "flush", disk_full)
+            assert ask(store, Append(1, PART, OLD, 1, "a")).error == "failed"
+        for epoch in (1, 2):
+            value(store, Append(1, PART, OLD, epoch, "a"))
+        home = self.file(tmp_path, "log").parent
+        assert flushed == [home, home.parent]
+
+    def test_what_a_killed_process_was_writing_goes_with_what_is_dropped(self, store: Store, tmp_path: Path) -> None:
+        put(store, *map(checkpoint, (1, 2, 3)))
+        home = self.file(tmp_path, "3.checkpoint").parent
+        killed, ours, later = (
+            home / name
+            for name in ("2.checkpoint.1.9.tmp", f"2.checkpoint.{os.getpid()}.9.tmp", "4.checkpoint.1.9.tmp")
+        )
+        for path in (killed, ours, later):
+            path.write_bytes(b"half")
+        store.perform(DropCheckpoints(PART, OLD, 3, (2,)))
+        assert [path.exists() for path in (killed, ours, later)] == [False, True, True]
+        assert versions(store) == [3]
 
     def test_a_mostly_dead_log_is_rewritten(self, store: Store, tmp_path: Path) -> None:
         big = b"x" * (REWRITE_BYTES // 4)

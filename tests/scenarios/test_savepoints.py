@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,6 +41,34 @@ def test_restored_with_another_parallelism(begin: Callable[..., Job], tmp_path: 
     begun = {row["key"]: row["count"] for row in reversed(rows)}
     marked = [{**row, "change": "insert" if row["count"] == begun[row["key"]] else "update"} for row in rows]
     assert_exact(marked, ROWS)
+
+
+def number(n: int) -> dict[str, int]:
+    return {"number": n}
+
+
+@pytest.mark.timeout(60)
+def test_of_a_flow_from_a_source_to_a_sink_alone(begin: Callable[..., Job]) -> None:
+    """Nothing keeps a checkpoint there: without where its splits stood, it would begin at the beginning."""
+    flow = seep.Flow("straight")
+    flow.source("numbers", seep.GeneratorSource(number, rate=2_000)).collect("all")
+    job = begin(flow, workers=2)
+    for name in "abcdef":
+        advance(job, 5, "all")
+        saved = job.savepoint(name)
+        manifest = json.loads((Path(saved["path"]) / "manifest.json").read_text())
+        positions = [split[1] for split in manifest["sources"]["numbers"]["splits"].values()]
+        assert positions
+        assert None not in positions, saved["epoch"]
+        assert job.audit()["balanced"]
+    job.close()
+    before = len(job.result()["all"].to_pylist())
+    job = begin(flow, workers=2, restore="f")
+    advance(job, 5, "all")
+    job.close()
+    after = [row["number"] for row in job.result()["all"].to_pylist()]
+    assert before > 0
+    assert 0 not in after, "it has begun at the beginning"
 
 
 @pytest.mark.timeout(60)

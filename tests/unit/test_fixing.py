@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -98,3 +99,14 @@ def test_what_came_too_late_for_one_is_not_in_the_way_of_the_next(monkeypatch: p
         assert host.view
     with reader.fixed() as found:
         assert found.number == 2
+
+
+def test_of_one_that_has_died_meanwhile_no_other_checkpoint_is_read() -> None:
+    host = SlowHost()
+    reader = Fixing(host)  # type: ignore[arg-type]
+    with reader.fixed() as found:
+        assert len(reader.saves(None, found)) == 1
+        host.fixed = [replace(found, number=0)]  # started again, it has not said yet that it keeps one
+        with pytest.raises(Retry, match="somebody died when one epoch was to be read"):
+            reader.saves(None, found)
+        host.fixed = [found]

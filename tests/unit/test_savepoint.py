@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 
 import seep
+from seep.control.planner import first_journal
 from seep.flow.compile import compile_flow
 from seep.model.arrow import ArrowState
 from seep.model.ids import EVERYTHING, Generation, PartitionId
-from seep.running.savepoint import Savepoint, at_hand
+from seep.protocol.effects import Append, FenceStore, Truncate
+from seep.running.savepoint import Savepoint, at_hand, source_positions
+from seep.runtime.stores.directory import DirectoryStore
+from seep.sim.stage import chain
 from seep.state.checkpoint import Checkpoint
 
 KNOWN = [7, 7, 0, False, 0, {}]
@@ -75,3 +79,17 @@ def test_one_that_could_not_be_written_leaves_nothing(tmp_path: Path, files: Pat
     with pytest.raises(seep.DataLoss, match="cannot be read"):
         Savepoint.write(tmp_path / "v1", b"k" * 32, "lines", 5, 9, [*at_hand([good]), damaged], {}, graph)
     assert not (tmp_path / "v1").exists()
+
+
+def test_where_a_source_stood_is_not_taken_for_its_beginning(tmp_path: Path) -> None:
+    store, journal = DirectoryStore(tmp_path / "store", b"k" * 32), first_journal(chain())
+    source, generation = PartitionId("s", 0), Generation(1, 0)
+    record = {"after": 0, "now": 900, "watermark": 5, "splits": {"0": KNOWN}}
+    store.perform(FenceStore(1, source, generation))
+    store.perform(Append(2, source, generation, 4, record))
+    store.perform(Append(3, source, generation, 7, {**record, "after": 4}))
+    assert source_positions(store, journal, "s", 3)["splits"] == {}, "it had read nothing by then"
+    assert source_positions(store, journal, "s", 6)["splits"] == {"0": KNOWN}
+    store.perform(Truncate(source, generation, 7))
+    with pytest.raises(seep.Retry, match="where s/0 stood at epoch 6 was forgotten meanwhile"):
+        source_positions(store, journal, "s", 6)

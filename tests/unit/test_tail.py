@@ -82,3 +82,27 @@ def test_what_lies_between_large_writes_is_no_record(path: Path, monkeypatch: py
             seen.update(tail.more())
     seen.update(tail.more())
     assert seen == written
+
+
+@pytest.mark.parametrize("last", range(8, 40))
+def test_a_rewritten_file_with_the_same_inode_is_another(
+    path: Path, monkeypatch: pytest.MonkeyPatch, last: int
+) -> None:
+    """Inodes are used again: what somebody knew of a file's beginning says nothing of what stands there now. Nothing
+    that was answered may be cut off as torn."""
+    monkeypatch.setattr(logs, "REWRITE_BYTES", 0)
+    before, other, tail = Log(path, KEY, Files(sync=False)), Log(path, KEY, Files(sync=False)), Tail(path, KEY)
+    before.append([(epoch, "before") for epoch in range(3)])
+    assert len(tail.more()) == 3
+    kept = path.with_name("kept")
+    kept.hardlink_to(path)
+    for epoch in range(3, last):
+        other.append([(epoch, "after" * (1 + epoch % 11))])
+        other.truncate(epoch - epoch % 4)
+    kept.write_bytes(path.read_bytes())
+    kept.rename(path)
+    for reader in (before, other, Log(path, KEY, Files(sync=False))):
+        assert reader.last_epoch() == last - 1
+        assert reader.read()[-1] == (last - 1, "after" * (1 + (last - 1) % 11))
+        assert reader.torn_tails == 0
+    assert tail.more()[-1][0] == last - 1

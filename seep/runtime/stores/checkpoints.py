@@ -7,6 +7,7 @@ is set aside when it is found, which may be when another part of it was read all
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -141,6 +142,11 @@ class CheckpointFiles:
     def drop(self, effect: DropCheckpoints) -> None:
         for version, path in self.versions().items():
             if version < effect.below and version not in effect.keep:
+                path.unlink(missing_ok=True)
+        # What a killed process was writing beside its place; a thread of this one may be folding.
+        for path in self._home.glob(f"*{_SUFFIX}.*.tmp"):
+            begun, _, process = path.name.split(".")[:3]
+            if int(begun) < effect.below and int(process) != os.getpid():
                 path.unlink(missing_ok=True)
         # What was damaged stays as long as anything that is older, for whoever looks into it.
         oldest = min((effect.below, *effect.keep))

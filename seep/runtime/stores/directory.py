@@ -37,7 +37,7 @@ from seep.runtime.stores.files import Files, escape, locked, read_or_none
 from seep.runtime.stores.log import Log, Tail
 from seep.runtime.stores.notefiles import NoteFiles
 from seep.state import plain
-from seep.state.codec import FENCE, DamagedError, decode_value, encode_value
+from seep.state.codec import FENCE, DamagedError, TruncatedError, decode_value, encode_value
 from seep.state.saved import Saved
 
 _UNSYNCED = Files(sync=False)
@@ -136,7 +136,10 @@ class DirectoryStore:
     def _raise_fence(self, partition: PartitionId, generation: Generation) -> bool:
         home = self._home(partition)
         with locked(home / "lock"):
-            fence = self._fence(partition)
+            try:
+                fence = self._fence(partition)
+            except TruncatedError:
+                fence = None  # cut short when the machine lost its power, and with it whoever was to be kept out
             if fence is None or fence < generation:
                 # Not synced: whoever it keeps out dies with the machine, and the journal names the generation.
                 _UNSYNCED.replace(home / "fence", [encode_value(FENCE, plain.pack(generation), self._key)])

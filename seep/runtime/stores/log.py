@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from seep.model.ids import FOREVER
 from seep.runtime.stores.direct import MANY_BYTES, whole_blocks, write_at
@@ -33,6 +33,7 @@ from seep.state.codec import (
 
 _ROW = 0
 _MARK = 1
+MAC_BYTES = 32
 REWRITE_BYTES = 16 << 20
 """Below this size a file is not worth rewriting."""
 
@@ -45,6 +46,8 @@ class _Index:
     end: int = 0
     rows: list[tuple[int, int, int]] = field(default_factory=list)
     """(epoch, offset, bytes) of what is not forgotten."""
+    last: tuple[int, bytes] = (0, b"")
+    """Where the last record ends, and its MAC: a file that was rewritten twice meanwhile may have the same inode."""
 
 
 class Log:
@@ -53,6 +56,8 @@ class Log:
         self._key = key
         self._files = files
         self._index = _Index()
+        self._named = False
+        """Are its names on the disk? Whoever made them may have been killed before."""
         self.torn_tails = 0
 
     def last_epoch(self) -> int | None:
@@ -92,16 +97,18 @@ class Log:
     def _rewrite(self) -> None:
         with opened(self._path) as (_, read):
             self._files.replace(self._path, (read(offset, size) for _, offset, size in self._index.rows))
-        index = _Index(inode=self._path.stat().st_ino)
-        for epoch, _, size in self._index.rows:
-            index.rows.append((epoch, index.end, size))
-            index.end += size
+        with self._path.open("rb") as file:
+            index = _Index(inode=os.fstat(file.fileno()).st_ino)
+            for epoch, _, size in self._index.rows:
+                index.rows.append((epoch, index.end, size))
+                index.end += size
+            index.last = index.end, _mac_before(file, index.end)
         self._index = index
 
     def _write(self, values: Sequence[tuple[int, int, Any]], sync: bool) -> None:
         records = [encode_parts(RECORD, value, self._key) for value in values]
         sizes, data = [sum(map(len, parts)) for parts in records], list(chain(*records))
-        created, many = not self._path.exists(), sum(sizes) >= MANY_BYTES
+        many = sum(sizes) >= MANY_BYTES
         offset = whole_blocks(self._index.end) if many else self._index.end
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -123,10 +130,13 @@ class Log:
         for value, size in zip(values, sizes, strict=True):
             self._apply(value, offset, size)
             offset += size
+        self._index.last = offset, bytes(data[-1][-MAC_BYTES:])
         if many:
             self._index.end = whole_blocks(offset)
-        if created and sync:
-            self._files.flush_directory(self._path.parent)
+        if sync and not self._named:
+            for folder in (self._path.parent, self._path.parent.parent):
+                self._files.flush_directory(folder)
+            self._named = True
 
     def _catch_up(self) -> None:
         """Index what was added since, by anyone; cut a torn tail."""
@@ -135,16 +145,19 @@ class Log:
         except FileNotFoundError:
             self._index = _Index()
             return
-        if found.st_ino != self._index.inode or found.st_size < self._index.end:
-            self._index = _Index(inode=found.st_ino)
-        if found.st_size == self._index.end:
-            return
         with self._path.open("rb") as file:
+            end, mac = self._index.last
+            known = found.st_ino == self._index.inode and found.st_size >= self._index.end
+            if not known or _mac_before(file, end) != mac:
+                self._index = _Index(inode=found.st_ino)
+            if found.st_size == self._index.end:
+                return
             file.seek(self._index.end)
             data = file.read()
         start = self._index.end
         for offset, size, value in self._scan(data, start):
             self._apply(value, start + offset, size)
+            self._index.last = start + offset + size, data[offset + size - MAC_BYTES : offset + size]
         self._index.end += _padding(memoryview(data)[self._index.end - start :], self._index.end)
         if self._index.end < start + len(data):
             self.torn_tails += 1
@@ -194,6 +207,12 @@ def _padding(view: memoryview, offset: int) -> int:
     return size if size and view[:size] == bytes(size) else 0
 
 
+def _mac_before(file: BinaryIO, end: int) -> bytes:
+    """Of the record that ends there."""
+    file.seek(max(0, end - MAC_BYTES))
+    return file.read(min(end, MAC_BYTES))
+
+
 class Tail:
     """What others append to a log, for an onlooker: without their lock, and nothing is cut.
 
@@ -205,6 +224,8 @@ class Tail:
         self._path = path
         self._key = key
         self._inode, self._end = place or (0, 0)
+        self._last: tuple[int, bytes] = (0, b"")
+        """As in the index of a log, of what was read here."""
 
     @property
     def place(self) -> tuple[int, int]:
@@ -218,7 +239,8 @@ class Tail:
             return []
         with file:
             found = os.fstat(file.fileno())
-            if found.st_ino != self._inode or found.st_size < self._end:
+            other = found.st_ino != self._inode or found.st_size < self._end
+            if other or _mac_before(file, self._last[0]) != self._last[1]:
                 self._inode, self._end = found.st_ino, 0
             file.seek(self._end)
             view = memoryview(file.read())
@@ -233,5 +255,6 @@ class Tail:
             if kind == _ROW:
                 answer.append((epoch, record))
             at = place + size
+            self._last = self._end + at, bytes(view[at - MAC_BYTES : at])
         self._end += at
         return answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from seep.control.requests import ScaleTo, StopFlow
 from seep.model.ids import CONTROLLER, Generation, PartitionId
 from seep.protocol.effects import Append, FenceStore, ReadLog
 from seep.sim.directed.registry import demand, scenario
@@ -29,6 +30,42 @@ def store_loses_its_tail() -> None:
     stage.at(20.0, crash)
     stage.play_through()
     demand(world.store.lost_writes > 5, f"only {world.store.lost_writes} writes were lost")
+
+
+@scenario
+def disk_is_full_while_a_worker_dies() -> None:
+    """Nothing can be written for long, the journal neither: it is one death however often it is tried, and what was
+    asked for meanwhile happens once there is room."""
+    stage = Stage(chain(400))
+    world = stage.world
+
+    def fill() -> None:
+        world.store_full_until = world.now_ms + 600.0
+        stage.crash("a/0")
+        world.request(ScaleTo("a", 2))
+
+    stage.at(60.0, fill)
+    stage.at(200.0, lambda: world.request(ScaleTo("s", 2)))
+    stage.play_through()
+    controller = world.controller
+    demand(controller.deaths.certain(controller.journal.live("s")[0]) is False, "a row is suspected")
+    sizes = [len({e.partition for j in world.store.journals for e in j.live(name)}) for name in ("a", "s")]
+    demand(sizes == [3, 3], f"what was asked for is forgotten: {sizes}")
+    demand(not any("has taken over" in what for _, what in controller.decisions), f"{controller.decisions}")
+
+
+@scenario
+def flow_is_stopped_though_its_store_is_away() -> None:
+    stage = Stage(chain(4_000))
+    world = stage.world
+
+    def stop() -> None:
+        world.store_down_until = world.now_ms + 100.0
+        world.request(StopFlow("stop"))
+
+    stage.at(60.0, stop)
+    stage.when(lambda: world.now_ms > 400.0, lambda: demand(stage.over(), "it goes on, and nobody will ask again"))
+    demand(stage.play() == "stop", "it was not stopped")
 
 
 @scenario

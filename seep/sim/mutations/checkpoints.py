@@ -6,6 +6,7 @@ from seep.sim.mutations.patch import Mutant
 
 SOURCE = "seep.partition.source"
 SINK = "seep.partition.sink"
+STEPS = "seep.control.steps"
 OPERATOR = "seep.partition.operator"
 OUTPUTS = "seep.partition.outputs"
 SAVER = "seep.partition.saver"
@@ -226,5 +227,37 @@ CHECKPOINTS = (
         "                buffer.trimmed = trimmed\n",
         "                pass\n",
         scenario="restarted-source-and-a-receiver-without-checkpoint",
+    ),
+    Mutant(
+        "log-cut-while-it-is-read",
+        "a source forgets nothing while somebody reads where its splits stood",
+        SOURCE,
+        "if below > self.truncated and journal.fixed < 0 and",
+        "if below > self.truncated and",
+        scenario="epoch-is-read-where-there-are-only-logs",
+    ),
+    Mutant(
+        "committed-log-cut-while-it-is-read",
+        "a sink forgets nothing while somebody reads what was committed up to an epoch",
+        SINK,
+        " and self.desk.journal.fixed < 0:",
+        ":",
+        scenario="epoch-is-read-where-there-are-only-logs",
+    ),
+    Mutant(
+        "only-operators-miss-an-epoch",
+        "an epoch that somebody reads is one that every log still reaches back to",
+        STEPS,
+        "    statuses = [s for s in map(known.current, journal.entries) if s]",
+        "    statuses = [s for s in map(known.current, replace.old) if s]",
+        scenario="who-hears-late-that-an-epoch-is-read-names-another",
+    ),
+    Mutant(
+        "forgotten-is-said-to-be-there",
+        "who has forgotten an epoch does not say that it can be read",
+        SOURCE,
+        "if self.running and self.truncated <= self.desk.journal.fixed else -1",
+        "if self.running else -1",
+        scenario="who-hears-late-that-an-epoch-is-read-names-another",
     ),
 )

@@ -69,8 +69,8 @@ CUTTING = (
         "truncate-needed",
         "the epoch log is kept from the oldest epoch that any edge may replay",
         SOURCE,
-        "below = min(b.trimmed.epoch for b",
-        "below = max(b.newest.epoch for b",
+        "below, journal = min(b.trimmed.epoch for b",
+        "below, journal = max(b.newest.epoch for b",
     ),
     Mutant(
         "cut-while-agreeing",

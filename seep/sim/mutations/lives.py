@@ -226,4 +226,28 @@ LIVES = (
         "        for worker in [w for w in late if w not in self.busy]:",
         scenario="stopped-inside-a-long-epoch",
     ),
+    Mutant(
+        "begun-is-forgotten",
+        "what was asked for, and begun in a change of the journal that was never written, is asked for still",
+        CONTROLLER,
+        "            self.asked.take_back()",
+        "            pass",
+        scenario="flow-is-stopped-though-its-store-is-away",
+    ),
+    Mutant(
+        "one-death-many-times",
+        "a death counts once, however often the journal without it has to be written",
+        CONTROLLER,
+        "self.deaths.note_once(",
+        "self.deaths.note(",
+        scenario="disk-is-full-while-a-worker-dies",
+    ),
+    Mutant(
+        "silent-worker-lives-on",
+        "a silent worker is ended where it can be: it may hold a lock of the store",
+        CONTROLLER,
+        "            self.effects.extend(map(KillWorker, sorted(self.silent - self.heard.keys())))",
+        "            pass",
+        scenario="silent-worker-is-ended-once-others-have-its-partitions",
+    ),
 )

@@ -53,7 +53,9 @@ SURVIVORS: dict[str, str] = {
     "max(self.epoch + (2), self.outputs.highest), self._record(self.cut_wall_ms, 0, {}, ended=True), {}": (
         "a drained source's last epoch may be any later one"
     ),
-    "self.tries.pop(replace.operator, None)  ->  pass": "tuning: how often a failed Replace is begun anew by itself",
+    "self.asked.tries.pop(replace.operator, None)  ->  pass": (
+        "tuning: how often a failed Replace is begun anew by itself"
+    ),
     "waits = self.catching_up and behind_ms > every_ms / 4 and passed_ms < 2 * every_ms  ->  "
     "waits = self.catching_up and behind_ms > every_ms / 4 and passed_ms < (3) * every_ms": (
         "tuning: how long a checkpoint waits while one that was restored catches up"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from seep.control.controller import TRIES
+from dataclasses import replace as with_fields
+
+from seep.control.asked import TRIES
 from seep.control.requests import FixEpoch, ReleaseEpoch, ScaleTo, Upgrade, WorkerLost
 from seep.model.ids import BUCKETS, GROUP_BUCKETS, Generation
-from seep.protocol.effects import (
-    FenceStore,
-    FindCheckpoint,
-    StoreReply,
-)
+from seep.protocol.effects import Effect, FenceStore, FindCheckpoint, KillWorker, StoreReply
+from seep.protocol.messages import Hello
 from seep.sim.directed.alone.ruled import A0, OUT, Bench, alive, kept_by
 from seep.sim.directed.registry import demand, scenario
 
@@ -44,7 +43,7 @@ def replace_that_failed_is_begun_anew_a_few_times() -> None:
     upgrade.do(Upgrade("a", "new"))
     upgrade.report(a0={"refusal": "it has no place for it"})
     demand(upgrade.controller.given_up == {1: "given up: it has no place for it"}, f"{upgrade.controller.given_up}")
-    demand(not upgrade.journal.replaces and not upgrade.controller.requests, "it is asked for again")
+    demand(not upgrade.journal.replaces and not upgrade.controller.asked.waiting, "it is asked for again")
     epoch = Bench().begin()
     epoch.do(FixEpoch())
     demand([r.at for r in epoch.journal.replaces] == [102], f"{epoch.journal.replaces}")
@@ -52,6 +51,42 @@ def replace_that_failed_is_begun_anew_a_few_times() -> None:
     demand(epoch.said[-1] == "Replace 1 of nothing: another epoch", f"{epoch.said}")
     epoch.do(ReleaseEpoch(1))
     demand(not epoch.journal.replaces, "it is kept")
+
+
+@scenario
+def silent_worker_is_ended_once_others_have_its_partitions() -> None:
+    """It may hold a lock of the store. Not before that: a controller that was deposed and does not know it hears
+    nobody. Nor one that has spoken again, or whose connection was closed."""
+
+    def silent(bench: Bench) -> str:
+        bench.do(now_ms=40.0)
+        worker = bench.journal.entries[A0].worker
+        for other in sorted(set(bench.controller.heard) - {worker}):
+            bench.do(Hello(other))
+        bench.do(now_ms=80.0)
+        bench.holds = True
+        demand(not _ended(bench.do(now_ms=120.0)), "before it is known that somebody has taken over")
+        demand(f"worker {worker} silent for 100 ms" in bench.said, f"{bench.said}")
+        bench.holds = False
+        return worker
+
+    def _ended(effects: list[Effect]) -> list[str]:
+        return [effect.worker for effect in effects if isinstance(effect, KillWorker)]
+
+    for case, wanted in (("taken over", True), ("deposed", False), ("heard again", False)):
+        bench = Bench(workers=3).begin("w1", "w2", "w3")
+        worker = silent(bench)
+        if case == "heard again":
+            bench.do(Hello(worker))
+        if case == "deposed":
+            bench.stored = with_fields(bench.journal, version=bench.journal.version + 1, term=9)
+        (swap,) = bench.waiting
+        bench.waiting.clear()
+        ended = _ended(bench.do(bench.reply(swap)))
+        demand(ended == ([worker] if wanted else []), f"{case}: {ended}")
+        demand(bench.controller.deposed == (case == "deposed"), case)
+    closed = Bench(workers=3).begin("w1", "w2", "w3")
+    demand(not _ended(closed.do(WorkerLost(closed.journal.entries[A0].worker, ended=False))), "a cable was pulled")
 
 
 @scenario
