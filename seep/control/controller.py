@@ -22,6 +22,7 @@ from seep.control.pool import Pool
 from seep.control.pressure import Pressure
 from seep.control.requests import Request, StopFlow, WorkerLost
 from seep.control.scaling import begin_request
+from seep.control.silent import Silent
 from seep.control.steps import Known, next_step
 from seep.control.verdict import verdict
 from seep.model.ids import FOREVER, Generation, PartitionId
@@ -73,8 +74,7 @@ class Controller:
         self.since: dict[int, float] = {}
         self.given_up: dict[int, str] = {}
         """Upgrades that came to nothing, and why."""
-        self.silent: set[str] = set()
-        """Workers that were lost by their silence and may live on."""
+        self.silent = Silent()
         self.slot_since: dict[PartitionId, float] = {}
         self.deaths = Deaths()
         self.accused_ms: dict[PartitionId, float] = {}
@@ -146,8 +146,13 @@ class Controller:
         counted = set(self.heard)
         for silent in self.attendance.lose_silent(now_ms):
             self.note(silent)
-        self.silent |= counted - self.heard.keys()
+        self.silent.note(counted - self.heard.keys(), self.journal, now_ms)
         self._reconcile()
+        if self.silent and self.wanted is None and not self.deposed:
+            known, patient_ms = self._statuses(self.journal), SLOT_WAIT * self.settings.suspect_ms
+            self.effects += map(
+                KillWorker, self.silent.in_the_way(self.journal, known, self.heard, now_ms - patient_ms)
+            )
         return self._finish()
 
     def _finish(self) -> list[Effect]:
@@ -239,9 +244,6 @@ class Controller:
             self.statuses = {p: s for p, s in self.statuses.items() if p in stored.entries}
             self.deaths.forget_all_but({entry.worker for entry in stored.entries.values()})
             self._push_all()
-            # Not before: one that has been deposed and does not know it hears nobody, and ends nobody.
-            self.effects.extend(map(KillWorker, sorted(self.silent - self.heard.keys())))
-            self.silent.clear()
         elif stored.term > wanted.term or (stored.term == wanted.term and not self.journal.version):
             self.deposed = True
             self.note(f"a controller of term {stored.term} has taken over")

@@ -162,9 +162,9 @@ class ReleaseWorker:
 
 @dataclass(frozen=True, slots=True)
 class KillWorker:
-    """To the backend: this worker was silent for too long, and others have its partitions by now. If it was stopped
-    inside a write, it still holds a lock of the store for which they wait. It may be out of reach: nothing rests on it
-    but that."""
+    """To the backend: this worker was lost by its silence, and those who have its partitions now do not get them to
+    run: stopped inside a write, it still holds a lock of the store for which they wait. It may be out of reach: nothing
+    rests on it but that."""
 
     worker: str
 

@@ -13,6 +13,7 @@ JOURNAL = "seep.protocol.journal"
 PLANNER = "seep.control.planner"
 CONTROLLER = "seep.control.controller"
 ATTENDANCE = "seep.control.attendance"
+SILENT = "seep.control.silent"
 
 LIVES = (
     Mutant(
@@ -244,10 +245,18 @@ LIVES = (
     ),
     Mutant(
         "silent-worker-lives-on",
-        "a silent worker is ended where it can be: it may hold a lock of the store",
-        CONTROLLER,
-        "            self.effects.extend(map(KillWorker, sorted(self.silent - self.heard.keys())))",
-        "            pass",
-        scenario="silent-worker-is-ended-once-others-have-its-partitions",
+        "a silent worker for whose partitions others wait is ended where it can be: it may hold a lock of the store",
+        SILENT,
+        "                found.append(worker)",
+        "                pass",
+        scenario="silent-worker-is-ended-if-others-wait-for-its-partitions",
+    ),
+    Mutant(
+        "silent-worker-is-ended-at-once",
+        "a silent worker that stands in nobody's way lives on: fences are enough",
+        SILENT,
+        "waiting = [p for p in taken if p not in statuses or statuses[p].epoch < 0]",
+        "waiting = taken",
+        scenario="silent-worker-is-ended-if-others-wait-for-its-partitions",
     ),
 )
