@@ -273,7 +273,10 @@ def infer_schema(rows: Iterable[Any]) -> pa.Schema:
         raise Misuse("no rows to take a schema from; declare one with schema=")
     kind = type(found[0])
     if not issubclass(kind, dict) and _is_record(kind):
-        return schema_of(kind)
+        if _hints(kind) or not all(type(row) is kind for row in found):
+            return schema_of(kind)
+        found = [row._asdict() for row in found]  # of collections.namedtuple: it has names, and no types
+        kind = dict
     if not issubclass(kind, Mapping):
         raise Misuse(f"rows are {kind.__name__}; their column names are not known: declare them with schema=")
     for number, row in enumerate(found):
@@ -291,7 +294,7 @@ def _infer_type(name: str, values: list[Any]) -> pa.DataType:
         return _type_of_values(values)
     except pa.ArrowException as problem:
         raise Misuse(f"column {name!r} mixes types: {problem}; declare its type with schema=") from problem
-    except (OverflowError, UnicodeEncodeError) as problem:
+    except (TypeError, OverflowError, UnicodeEncodeError) as problem:  # TypeError: of numpy's dates
         raise Misuse(
             f"column {name!r} has a value that no column holds: {problem}; change it, or declare a type with schema="
         ) from problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -226,9 +227,12 @@ def test_schemas_of_rows_without_one() -> None:
     rows = [{"a": 1, "at": datetime(2024, 1, 1)}, {"a": None, "b": "x", "at": None}]
     assert infer_schema(rows).types == [pa.int64(), TIMESTAMP, pa.string()]
     assert infer_schema([Point(1, 2)]) == schema_of(Point)
+    Untyped = namedtuple("Untyped", ["a", "b"])  # type: ignore[misc]
+    assert infer_schema([Untyped(1, None), Untyped(2, "x")]).types == [pa.int64(), pa.string()]
     with pytest.raises(Misuse, match="row 1 is None, the first one a dict; give each as a dict"):
         infer_schema([{"a": 1}, None])
-    for wrong in ([], [{"a": None}], [{"a": 1}, {"a": "x"}], [(1, 2)], [{"a": 2**64}], [{"a": "\ud800"}]):
+    for wrong in ([], [{"a": None}], [{"a": 1}, {"a": "x"}], [(1, 2)], [{"a": 2**64}], [{"a": "\ud800"}],
+                  [{"a": np.datetime64("2024-01-01")}]):  # fmt: skip
         with pytest.raises(Misuse):
             infer_schema(wrong)
 
