@@ -78,7 +78,7 @@ class CsvForm:
     @classmethod
     def infer(cls, head: bytes) -> CsvForm:
         try:
-            found = pyarrow.csv.read_csv(io.BytesIO(head), parse_options=_PARSE).schema
+            found = pyarrow.csv.read_csv(io.BytesIO(head), parse_options=_PARSE, convert_options=_CONVERT).schema
         except pa.ArrowInvalid as problem:
             raise Misuse(f"its columns cannot be told ({problem}); give schema=") from problem
         _refuse_twice(found.names)
@@ -123,7 +123,10 @@ class CsvForm:
             read_options=pyarrow.csv.ReadOptions(column_names=names, use_threads=False),
             parse_options=_PARSE,
             convert_options=pyarrow.csv.ConvertOptions(
-                column_types={f.name: f.type for f in schema} | naive, include_columns=wanted, timestamp_parsers=_TIMES
+                column_types={f.name: f.type for f in schema} | naive,
+                include_columns=wanted,
+                timestamp_parsers=_TIMES,
+                null_values=_NULLS,
             ),
         )
         batches = table.combine_chunks().to_batches()
@@ -158,6 +161,9 @@ def _refuse_twice(names: list[str], where: str = "") -> None:
 
 
 _PARSE = pyarrow.csv.ParseOptions(newlines_in_values=True)
+_NULLS = [one for one in pyarrow.csv.ConvertOptions().null_values if one.strip("-").lower() != "nan"]
+"""To Arrow "nan" is one of them, too; here it is a number."""
+_CONVERT = pyarrow.csv.ConvertOptions(null_values=_NULLS)
 _TIMES = [pyarrow.csv.ISO8601, "%Y-%m-%dT%H:%M:%S.%f%z", "%Y-%m-%d %H:%M:%S.%f"]
 
 
