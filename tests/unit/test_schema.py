@@ -128,6 +128,8 @@ def test_a_wrong_row_is_named(rows: list[Any], message: str) -> None:
         (date, [datetime(2024, 1, 2, 3)], "take its .date.., or declare a datetime"),
         (list[date], [[datetime(2024, 1, 2, 3)]], "in x.., which is not a date32"),
         (list[str], ["ab"], "give a list"),
+        (Place, [Place("hill", None), []], r"row 1 has \[\] in x, which is not a struct.*; give a dict or a dataclass"),
+        (list[Place], [[()]], r"row 0 has \[\] in x\[\], which is not a struct"),
         (list[int], [[1], [1, 2.5]], "row 1 has 2.5 in x.., which is not a int64"),
         (list[int], [[1, None]], "row 0 has no value in x..; declare it"),
         (Place, [Place("hill", None), Place(None, 1.5)], r"row 1 has no value in x.name; declare it"),  # type: ignore[arg-type]
