@@ -74,6 +74,7 @@ class CsvForm:
     def __init__(self, declared: pa.Schema) -> None:
         self.schema = physical(declared)
         self._times = [f.name for f in self.schema if pa.types.is_timestamp(f.type)]
+        self._required = [f.name for f in declared if not f.nullable]
 
     @classmethod
     def infer(cls, head: bytes) -> CsvForm:
@@ -96,10 +97,15 @@ class CsvForm:
             names = next(csv.reader(opened))
         _refuse_twice(names, f"FileSource: {file!r}: ")
         refuse_missing(file, self.schema.names, names)
-        try:
-            return Parsed(self._columns(names, data))
-        except pa.ArrowInvalid:
-            return self._row_by_row(names, data)
+        with contextlib.suppress(pa.ArrowInvalid):
+            record = self._columns(names, data)
+            if self._missing(record) is None:
+                return Parsed(record)
+        return self._row_by_row(names, data)
+
+    def _missing(self, record: pa.RecordBatch) -> str | None:
+        """A column that lacks a value, and is not declared to."""
+        return next((name for name in self._required if record.column(name).null_count), None)
 
     def _columns(self, names: list[str], data: bytes) -> pa.RecordBatch:
         """Times without a zone are taken for UTC; to Arrow a column with zones is of a type of its own."""
@@ -141,9 +147,15 @@ class CsvForm:
             if not row.strip():
                 continue
             try:
-                good.append(self._columns(names, row))
-            except pa.ArrowInvalid as problem:
-                bad.append(Refused(row.decode(errors="replace").rstrip("\r\n"), str(problem), low))
+                record = self._columns(names, row)
+                missing = self._missing(record)
+                problem = f"column {missing!r} has no value; declare it `T | None`" if missing else ""
+            except pa.ArrowInvalid as error:
+                problem = str(error)
+            if problem:
+                bad.append(Refused(row.decode(errors="replace").rstrip("\r\n"), problem, low))
+            else:
+                good.append(record)
         return Parsed(pa.concat_batches(good), tuple(bad))
 
 
