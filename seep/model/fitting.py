@@ -37,7 +37,8 @@ class _Unfit(ValueError):
     """The rest of the sentence "row 3 has ..."."""
 
 
-_REFUSED = (pa.ArrowException, TypeError, OverflowError, UnicodeEncodeError, _Unfit)
+_REFUSED = (pa.ArrowException, TypeError, ValueError, OverflowError)
+"""ValueError: also of a NaN for a time, and of text that is no Unicode."""
 
 
 def column_of(values: Sequence[Any], declared: pa.Field, kind: pa.DataType) -> pa.Array:

@@ -294,7 +294,7 @@ def _infer_type(name: str, values: list[Any]) -> pa.DataType:
         return _type_of_values(values)
     except pa.ArrowException as problem:
         raise Misuse(f"column {name!r} mixes types: {problem}; declare its type with schema=") from problem
-    except (TypeError, OverflowError, UnicodeEncodeError) as problem:  # TypeError: of numpy's dates
+    except (TypeError, ValueError, OverflowError) as problem:  # TypeError: of numpy's dates
         raise Misuse(
             f"column {name!r} has a value that no column holds: {problem}; change it, or declare a type with schema="
         ) from problem

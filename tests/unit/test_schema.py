@@ -120,6 +120,8 @@ def test_a_wrong_row_is_named(rows: list[Any], message: str) -> None:
         (int, [Decimal("1.5")], "which is not a int64"),
         (int, [np.float32(1.5)], "which is not a int64"),
         (datetime, [1704067200000], "give a datetime"),
+        (datetime, [datetime(2024, 1, 1), float("nan")], "row 1 has nan, which is not a timestamp"),
+        (timedelta, [Decimal("NaN")], "row 0 has Decimal..NaN.., which is not a duration"),
         (date, [np.int64(3)], "give a date"),
         (timedelta, [1.0], "give a timedelta"),
         (str, [b"a"], "decode it"),
