@@ -38,6 +38,10 @@ def test_rows_in_memory() -> None:
     assert seep.MemorySource(pl.DataFrame({"a": [1], "b": ["x"]})).schema.types == [pa.int64(), pa.string()]
     with pytest.raises(seep.Misuse, match=r"of columns, give pyarrow.table\(..\) of it"):
         seep.MemorySource({"a": [1, 2]})
+    table = pa.table({"a": [1]})
+    assert seep.MemorySource(table, schema={"a": int}).schema.types == [pa.int64()]
+    with pytest.raises(seep.Misuse, match="the table has other columns than schema= says; cast it"):
+        seep.MemorySource(table, schema={"a": float})
 
 
 def test_a_class_is_no_source_and_no_sink() -> None:
