@@ -58,7 +58,7 @@ class FileSource:
         if self.format == "parquet":
             found = self._parquet_schema()
             self._schema = physical(declared or found)
-            refuse_missing(self.files[0], self._schema.names, found.names)
+            _refuse_unlike(self.files[0], self._schema, found)
         else:
             self._form = self._text_form(declared)
             self._schema = self._form.schema
@@ -150,7 +150,7 @@ class FileSource:
 
     def _row_groups(self, split: int, start: int, until: Any, limit_rows: int) -> Rows:
         with pyarrow.parquet.ParquetFile(self.files[split]) as file:
-            refuse_missing(self.files[split], self._schema.names, file.schema_arrow.names)
+            _refuse_unlike(self.files[split], self._schema, file.schema_arrow)
             total = file.metadata.num_rows
             end = min(total, start + limit_rows) if until is None else until
             parts, first = [], 0
@@ -165,6 +165,19 @@ class FileSource:
             return Rows(pa.RecordBatch.from_pylist([], schema=self._schema), end, end >= total)
         record = pa.concat_tables(parts).combine_chunks().to_batches()[0]
         return Rows(normalise(record).cast(self._schema), end, end >= total)
+
+
+def _refuse_unlike(file: str, wanted: pa.Schema, there: pa.Schema) -> None:
+    """Of a Parquet file: columns that are not there, and numbers for times. Nothing says what such numbers count."""
+    refuse_missing(file, wanted.names, there.names)
+    for field in wanted:
+        kind = there.field(field.name).type
+        if any(pa.types.is_temporal(a) and _is_number(b) for a, b in ((field.type, kind), (kind, field.type))):
+            raise Misuse(f"FileSource: in {file!r} {field.name!r} is a {kind}, not a {field.type}; declare it as it is")
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return (pa.types.is_primitive(kind) or pa.types.is_decimal(kind)) and not pa.types.is_temporal(kind)
 
 
 def _find(path: str) -> list[str]:
