@@ -19,7 +19,7 @@ import pyarrow.parquet
 from seep.connectors.contract import Refused, Rows
 from seep.connectors.textforms import CsvForm, JsonForm, Parsed, TextForm, TextLines, refuse_missing, row_ends
 from seep.errors import DataLoss, Misuse
-from seep.model.schema import normalise, physical, schema_of
+from seep.model.schema import normalise, physical, refuse_counted_times, schema_of
 
 SAMPLE_ROWS = 1_000
 EVERYTHING = 2**62
@@ -168,16 +168,12 @@ class FileSource:
 
 
 def _refuse_unlike(file: str, wanted: pa.Schema, there: pa.Schema) -> None:
-    """Of a Parquet file: columns that are not there, and numbers for times. Nothing says what such numbers count."""
+    """Of a Parquet file, before anything is read."""
     refuse_missing(file, wanted.names, there.names)
-    for field in wanted:
-        kind = there.field(field.name).type
-        if any(pa.types.is_temporal(a) and _is_number(b) for a, b in ((field.type, kind), (kind, field.type))):
-            raise Misuse(f"FileSource: in {file!r} {field.name!r} is a {kind}, not a {field.type}; declare it as it is")
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return (pa.types.is_primitive(kind) or pa.types.is_decimal(kind)) and not pa.types.is_temporal(kind)
+    try:
+        refuse_counted_times(there, wanted)
+    except Misuse as problem:
+        raise Misuse(f"FileSource: {file!r}: {problem}") from problem
 
 
 def _find(path: str) -> list[str]:

@@ -193,6 +193,19 @@ def _to_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return array.cast(kind, safe=False)
 
 
+def refuse_counted_times(there: pa.Schema, wanted: pa.Schema) -> None:
+    """Refuse numbers where times are wanted, and the other way round: Arrow takes them for microseconds, and nothing
+    says that they are."""
+    for field in wanted:
+        kind = there.field(field.name).type
+        if any(pa.types.is_temporal(a) and _is_number(b) for a, b in ((field.type, kind), (kind, field.type))):
+            raise Misuse(f"column {field.name!r} is a {kind}, not a {field.type}; declare it as it is, or convert it")
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return (pa.types.is_primitive(kind) or pa.types.is_decimal(kind)) and not pa.types.is_temporal(kind)
+
+
 # --- rows --------------------------------------------------------------------------------------------------------
 
 

@@ -61,7 +61,7 @@ def test_a_class_is_no_source_and_no_sink() -> None:
 )
 def test_numbers_of_a_parquet_file_are_no_times(tmp_path: Path, values: list[Any], hint: Any) -> None:
     pyarrow.parquet.write_table(pa.table({"n": values}), tmp_path / "a.parquet")
-    with pytest.raises(seep.Misuse, match=r"a\.parquet' 'n' is a .*, not a .*; declare it as it is"):
+    with pytest.raises(seep.Misuse, match=r"a\.parquet': column 'n' is a .*, not a .*; declare it as it is"):
         seep.FileSource(tmp_path / "a.parquet", schema={"n": hint})
 
 
