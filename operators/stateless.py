@@ -31,7 +31,7 @@ from operators.step import (
     slice_of,
 )
 from seep.model.arrow import ArrowBatch
-from seep.model.schema import normalise, physical
+from seep.model.schema import normalise, physical, refuse_counted_times
 
 EARLIEST_US = -62_104_060_800_000_000
 LATEST_US = 253_370_764_799_999_999
@@ -250,7 +250,9 @@ class MapBatch:
         if not isinstance(record, pa.RecordBatch):
             raise TypeError(f"map_batch must return a pyarrow.RecordBatch, not {type(record).__name__}")
         more, schema = record.num_rows - part.rows, physical(self.schema)
-        record = normalise(record).select(schema.names).cast(schema)
+        record = normalise(record).select(schema.names)
+        refuse_counted_times(record.schema, schema)
+        record = record.cast(schema)
         return ArrowBatch(record, np.full(record.num_rows, part.buckets[0], np.uint16)), more
 
 

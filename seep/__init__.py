@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from operators.states import SetState as SetState
     from operators.states import ValueState as ValueState
     from operators.table_state import TableState as TableState
+    from seep import testing as testing
     from seep.connectors.console import ConsoleSink as ConsoleSink
     from seep.connectors.files import FileSource as FileSource
     from seep.connectors.filesink import FileSink as FileSink
@@ -114,6 +115,8 @@ __all__ = sorted(_HOME_OF)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "testing":
+        return import_module("seep.testing")
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'seep' has no attribute {name!r}")

@@ -33,7 +33,7 @@ from seep.flow.stream import Stream
 from seep.model.counts import whole
 from seep.model.duration import microseconds
 from seep.model.ids import CONTROLLER
-from seep.model.schema import physical, record_of
+from seep.model.schema import physical, record_of, refuse_counted_times
 from seep.partition.contract import Graph
 from seep.partition.operator import OperatorPartition
 from seep.partition.worker import Worker
@@ -314,8 +314,10 @@ def _fed_record(source: str, rows: Any, schema: pa.Schema) -> pa.RecordBatch:
     if isinstance(rows, pa.Table | pa.RecordBatch):
         wanted = physical(schema)
         try:
-            return in_one_piece(rows).select(wanted.names).cast(wanted)
-        except (KeyError, pa.ArrowException) as problem:
+            record = in_one_piece(rows).select(wanted.names)
+            refuse_counted_times(record.schema, wanted)
+            return record.cast(wanted)
+        except (KeyError, pa.ArrowException, Misuse) as problem:
             columns = ", ".join(f"{field.name} ({field.type})" for field in wanted)
             raise Misuse(f"feed({source!r}, ..): the table does not fit: {problem}; give it {columns}") from problem
     if isinstance(rows, str | Mapping) or hasattr(rows, "_fields") or not isinstance(rows, Iterable):

@@ -19,7 +19,7 @@ import pyarrow.parquet
 from seep.connectors.contract import Refused, Rows
 from seep.connectors.textforms import CsvForm, JsonForm, Parsed, TextForm, TextLines, refuse_missing, row_ends
 from seep.errors import DataLoss, Misuse
-from seep.model.schema import normalise, physical, schema_of
+from seep.model.schema import normalise, physical, refuse_counted_times, schema_of
 
 SAMPLE_ROWS = 1_000
 EVERYTHING = 2**62
@@ -58,7 +58,7 @@ class FileSource:
         if self.format == "parquet":
             found = self._parquet_schema()
             self._schema = physical(declared or found)
-            refuse_missing(self.files[0], self._schema.names, found.names)
+            _refuse_unlike(self.files[0], self._schema, found)
         else:
             self._form = self._text_form(declared)
             self._schema = self._form.schema
@@ -150,7 +150,7 @@ class FileSource:
 
     def _row_groups(self, split: int, start: int, until: Any, limit_rows: int) -> Rows:
         with pyarrow.parquet.ParquetFile(self.files[split]) as file:
-            refuse_missing(self.files[split], self._schema.names, file.schema_arrow.names)
+            _refuse_unlike(self.files[split], self._schema, file.schema_arrow)
             total = file.metadata.num_rows
             end = min(total, start + limit_rows) if until is None else until
             parts, first = [], 0
@@ -165,6 +165,15 @@ class FileSource:
             return Rows(pa.RecordBatch.from_pylist([], schema=self._schema), end, end >= total)
         record = pa.concat_tables(parts).combine_chunks().to_batches()[0]
         return Rows(normalise(record).cast(self._schema), end, end >= total)
+
+
+def _refuse_unlike(file: str, wanted: pa.Schema, there: pa.Schema) -> None:
+    """Of a Parquet file, before anything is read."""
+    refuse_missing(file, wanted.names, there.names)
+    try:
+        refuse_counted_times(there, wanted)
+    except Misuse as problem:
+        raise Misuse(f"FileSource: {file!r}: {problem}") from problem
 
 
 def _find(path: str) -> list[str]:

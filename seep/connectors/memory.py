@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from seep.connectors.contract import Committed, Opening, Publish, Rows
 from seep.errors import Misuse
-from seep.model.schema import infer_schema, normalise, record_of, schema_of
+from seep.model.schema import infer_schema, normalise, physical, record_of, schema_of
 
 
 class MemorySource:
@@ -30,6 +30,8 @@ class MemorySource:
             rows = rows.to_arrow()
         if isinstance(rows, pa.Table | pa.RecordBatch):
             self._record = in_one_piece(rows)
+            if schema is not None and physical(schema_of(schema)) != self._record.schema:
+                raise Misuse("MemorySource: the table has other columns than schema= says; cast it, or leave that out")
         else:
             if isinstance(rows, Mapping):
                 raise Misuse("MemorySource: a dict is no list of rows; of columns, give pyarrow.table(..) of it")

@@ -24,7 +24,7 @@ from seep.connectors.trouble import Trouble
 from seep.errors import DataLoss, Misuse, Retry, SeepError
 from seep.model.arrow import BUCKET
 from seep.model.care import Spot
-from seep.model.schema import normalise, physical, record_of, schema_of
+from seep.model.schema import normalise, physical, record_of, refuse_counted_times, schema_of
 
 AGAIN_SECONDS = 30.0
 """For so long an epoch that is read again is waited for: who reads it cannot go on without."""
@@ -287,8 +287,9 @@ class OwnSource:
             found, said = ", ".join(record.schema.names), ", ".join(self._schema.names)
             raise Misuse(f"{self._who}: a batch has the columns {found}; its schema says {said}")
         try:
+            refuse_counted_times(record.schema, self._schema)
             return record.select(self._schema.names).cast(self._schema)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, Misuse) as problem:
             raise Misuse(f"{self._who}: a batch does not fit its schema: {problem}") from problem
 
     def _of_rows(self, rows: list[Any]) -> tuple[pa.RecordBatch, list[Refused]]:

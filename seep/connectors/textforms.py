@@ -74,11 +74,12 @@ class CsvForm:
     def __init__(self, declared: pa.Schema) -> None:
         self.schema = physical(declared)
         self._times = [f.name for f in self.schema if pa.types.is_timestamp(f.type)]
+        self._required = [f.name for f in declared if not f.nullable]
 
     @classmethod
     def infer(cls, head: bytes) -> CsvForm:
         try:
-            found = pyarrow.csv.read_csv(io.BytesIO(head), parse_options=_PARSE).schema
+            found = pyarrow.csv.read_csv(io.BytesIO(head), parse_options=_PARSE, convert_options=_CONVERT).schema
         except pa.ArrowInvalid as problem:
             raise Misuse(f"its columns cannot be told ({problem}); give schema=") from problem
         _refuse_twice(found.names)
@@ -96,10 +97,15 @@ class CsvForm:
             names = next(csv.reader(opened))
         _refuse_twice(names, f"FileSource: {file!r}: ")
         refuse_missing(file, self.schema.names, names)
-        try:
-            return Parsed(self._columns(names, data))
-        except pa.ArrowInvalid:
-            return self._row_by_row(names, data)
+        with contextlib.suppress(pa.ArrowInvalid):
+            record = self._columns(names, data)
+            if self._missing(record) is None:
+                return Parsed(record)
+        return self._row_by_row(names, data)
+
+    def _missing(self, record: pa.RecordBatch) -> str | None:
+        """A column that lacks a value, and is not declared to."""
+        return next((name for name in self._required if record.column(name).null_count), None)
 
     def _columns(self, names: list[str], data: bytes) -> pa.RecordBatch:
         """Times without a zone are taken for UTC; to Arrow a column with zones is of a type of its own."""
@@ -123,7 +129,10 @@ class CsvForm:
             read_options=pyarrow.csv.ReadOptions(column_names=names, use_threads=False),
             parse_options=_PARSE,
             convert_options=pyarrow.csv.ConvertOptions(
-                column_types={f.name: f.type for f in schema} | naive, include_columns=wanted, timestamp_parsers=_TIMES
+                column_types={f.name: f.type for f in schema} | naive,
+                include_columns=wanted,
+                timestamp_parsers=_TIMES,
+                null_values=_NULLS,
             ),
         )
         batches = table.combine_chunks().to_batches()
@@ -138,9 +147,15 @@ class CsvForm:
             if not row.strip():
                 continue
             try:
-                good.append(self._columns(names, row))
-            except pa.ArrowInvalid as problem:
-                bad.append(Refused(row.decode(errors="replace").rstrip("\r\n"), str(problem), low))
+                record = self._columns(names, row)
+                missing = self._missing(record)
+                problem = f"column {missing!r} has no value; declare it `T | None`" if missing else ""
+            except pa.ArrowInvalid as error:
+                problem = str(error)
+            if problem:
+                bad.append(Refused(row.decode(errors="replace").rstrip("\r\n"), problem, low))
+            else:
+                good.append(record)
         return Parsed(pa.concat_batches(good), tuple(bad))
 
 
@@ -158,6 +173,9 @@ def _refuse_twice(names: list[str], where: str = "") -> None:
 
 
 _PARSE = pyarrow.csv.ParseOptions(newlines_in_values=True)
+_NULLS = [one for one in pyarrow.csv.ConvertOptions().null_values if one.strip("-").lower() != "nan"]
+"""To Arrow "nan" is one of them, too; here it is a number."""
+_CONVERT = pyarrow.csv.ConvertOptions(null_values=_NULLS)
 _TIMES = [pyarrow.csv.ISO8601, "%Y-%m-%dT%H:%M:%S.%f%z", "%Y-%m-%d %H:%M:%S.%f"]
 
 

@@ -22,7 +22,7 @@ def microseconds(duration: str | timedelta) -> int:
     if isinstance(duration, timedelta):
         return duration // timedelta(microseconds=1)
     if not isinstance(duration, str):
-        raise Misuse(f"duration {duration!r}: a number has no unit; write it as '10s' or timedelta(seconds=10)")
+        raise Misuse(f"duration {duration!r}: give text such as '10s' (a number has no unit) or timedelta(seconds=10)")
     found = _FORM.fullmatch(duration.strip())
     if found is None:
         raise Misuse(f"duration {duration!r}: write a number and one of us, ms, s, m, h, d, such as '10s'")

@@ -37,7 +37,8 @@ class _Unfit(ValueError):
     """The rest of the sentence "row 3 has ..."."""
 
 
-_REFUSED = (pa.ArrowException, TypeError, OverflowError, UnicodeEncodeError, _Unfit)
+_REFUSED = (pa.ArrowException, TypeError, ValueError, OverflowError)
+"""ValueError: also of a NaN for a time, and of text that is no Unicode."""
 
 
 def column_of(values: Sequence[Any], declared: pa.Field, kind: pa.DataType) -> pa.Array:
@@ -123,6 +124,8 @@ def _refuse_unfit(values: Iterable[Any], found: set[type], kind: pa.DataType, wh
 def _refuse_inside(values: Iterable[Any], found: set[type], kind: pa.DataType, where: str) -> None:
     there = [value for value in values if value is not None]
     if pa.types.is_struct(kind):
+        # To Arrow a list may be a record, too: of pairs, or of nothing.
+        _refuse(there, lambda value: not isinstance(value, Mapping), kind, where, "; give a dict or a dataclass")
         for field in kind:
             _refuse_field([value.get(field.name) for value in there], field, f"{where}.{field.name}")
     elif pa.types.is_list(kind):

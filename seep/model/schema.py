@@ -193,6 +193,19 @@ def _to_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return array.cast(kind, safe=False)
 
 
+def refuse_counted_times(there: pa.Schema, wanted: pa.Schema) -> None:
+    """Refuse numbers where times are wanted, and the other way round: Arrow takes them for microseconds, and nothing
+    says that they are."""
+    for field in wanted:
+        kind = there.field(field.name).type
+        if any(pa.types.is_temporal(a) and _is_number(b) for a, b in ((field.type, kind), (kind, field.type))):
+            raise Misuse(f"column {field.name!r} is a {kind}, not a {field.type}; declare it as it is, or convert it")
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return (pa.types.is_primitive(kind) or pa.types.is_decimal(kind)) and not pa.types.is_temporal(kind)
+
+
 # --- rows --------------------------------------------------------------------------------------------------------
 
 
@@ -273,7 +286,10 @@ def infer_schema(rows: Iterable[Any]) -> pa.Schema:
         raise Misuse("no rows to take a schema from; declare one with schema=")
     kind = type(found[0])
     if not issubclass(kind, dict) and _is_record(kind):
-        return schema_of(kind)
+        if _hints(kind) or not all(type(row) is kind for row in found):
+            return schema_of(kind)
+        found = [row._asdict() for row in found]  # of collections.namedtuple: it has names, and no types
+        kind = dict
     if not issubclass(kind, Mapping):
         raise Misuse(f"rows are {kind.__name__}; their column names are not known: declare them with schema=")
     for number, row in enumerate(found):
@@ -291,7 +307,7 @@ def _infer_type(name: str, values: list[Any]) -> pa.DataType:
         return _type_of_values(values)
     except pa.ArrowException as problem:
         raise Misuse(f"column {name!r} mixes types: {problem}; declare its type with schema=") from problem
-    except (OverflowError, UnicodeEncodeError) as problem:
+    except (TypeError, ValueError, OverflowError) as problem:  # TypeError: of numpy's dates
         raise Misuse(
             f"column {name!r} has a value that no column holds: {problem}; change it, or declare a type with schema="
         ) from problem

@@ -47,6 +47,12 @@ def test_no_name_ahead_of_its_time() -> None:
     assert [name for name in NOT_YET if hasattr(seep, name)] == []
 
 
+def test_testing_is_there_without_an_import_of_its_own() -> None:
+    done = subprocess.run([sys.executable, "-c", "import seep; print(seep.testing.Driver.__name__)"],
+                          capture_output=True, text=True)  # fmt: skip
+    assert done.stdout.strip() == "Driver", done.stderr
+
+
 def test_importing_seep_is_light() -> None:
     heavy = ("pyspark", "ray", "numba", "polars", "fastapi", "operators")
     code = f"import seep, sys; print([m for m in {heavy} if m in sys.modules])"

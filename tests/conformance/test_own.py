@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -191,6 +192,10 @@ WRONG: list[tuple[Any, str]] = [
     (([[{"n": 1}]], b"x"), "the position b'x' cannot be kept"),
     (([pa.RecordBatch.from_pydict({"m": [1]})], 1), "a batch has the columns m; its schema says n"),
     (([pa.RecordBatch.from_pydict({"n": ["x"]})], 1), "a batch does not fit its schema"),
+    (
+        ([pa.RecordBatch.from_pydict({"n": [datetime(2024, 1, 1)]})], 1),
+        "a batch does not fit its schema: column 'n' is a time",
+    ),
 ]
 
 

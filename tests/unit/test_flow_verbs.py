@@ -84,6 +84,22 @@ def test_functions_on_batches(run: Run) -> None:
     everywhere(run, flow, "behind")
 
 
+def test_numbers_of_a_batch_are_no_times(run: Run) -> None:
+    flow, stream = sales()
+    counted = stream.map_batch(lambda batch: batch.select(["amount"]), schema={"amount": datetime})
+    counted.collect("out")
+    counted.errors.collect("bad")
+    found = run(flow)
+    assert found["out"].num_rows == 0
+    assert {row["error"] for row in found["bad"].to_pylist()} == {
+        "Misuse: column 'amount' is a int64, not a timestamp[us, tz=UTC]; declare it as it is, or convert it"
+    }
+    driver = seep.testing.Driver(sales()[0])
+    times = pa.array([START] * 2)
+    with pytest.raises(seep.Misuse, match=r"does not fit: column 'item' is a timestamp\[us, tz=UTC\], not a int64"):
+        driver.feed("sales", pa.table({"store": ["a", "b"], "item": times, "amount": [1, 2], "at": times}))
+
+
 def test_a_function_that_raises_harms_only_its_row(run: Run) -> None:
     flow, stream = sales()
     divided = stream.map(lambda row: {"x": 10 // row.amount}, schema={"x": int}).named("divide")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -119,6 +120,8 @@ def test_a_wrong_row_is_named(rows: list[Any], message: str) -> None:
         (int, [Decimal("1.5")], "which is not a int64"),
         (int, [np.float32(1.5)], "which is not a int64"),
         (datetime, [1704067200000], "give a datetime"),
+        (datetime, [datetime(2024, 1, 1), float("nan")], "row 1 has nan, which is not a timestamp"),
+        (timedelta, [Decimal("NaN")], "row 0 has Decimal..NaN.., which is not a duration"),
         (date, [np.int64(3)], "give a date"),
         (timedelta, [1.0], "give a timedelta"),
         (str, [b"a"], "decode it"),
@@ -127,6 +130,8 @@ def test_a_wrong_row_is_named(rows: list[Any], message: str) -> None:
         (date, [datetime(2024, 1, 2, 3)], "take its .date.., or declare a datetime"),
         (list[date], [[datetime(2024, 1, 2, 3)]], "in x.., which is not a date32"),
         (list[str], ["ab"], "give a list"),
+        (Place, [Place("hill", None), []], r"row 1 has \[\] in x, which is not a struct.*; give a dict or a dataclass"),
+        (list[Place], [[()]], r"row 0 has \[\] in x\[\], which is not a struct"),
         (list[int], [[1], [1, 2.5]], "row 1 has 2.5 in x.., which is not a int64"),
         (list[int], [[1, None]], "row 0 has no value in x..; declare it"),
         (Place, [Place("hill", None), Place(None, 1.5)], r"row 1 has no value in x.name; declare it"),  # type: ignore[arg-type]
@@ -226,9 +231,12 @@ def test_schemas_of_rows_without_one() -> None:
     rows = [{"a": 1, "at": datetime(2024, 1, 1)}, {"a": None, "b": "x", "at": None}]
     assert infer_schema(rows).types == [pa.int64(), TIMESTAMP, pa.string()]
     assert infer_schema([Point(1, 2)]) == schema_of(Point)
+    Untyped = namedtuple("Untyped", ["a", "b"])  # type: ignore[misc]
+    assert infer_schema([Untyped(1, None), Untyped(2, "x")]).types == [pa.int64(), pa.string()]
     with pytest.raises(Misuse, match="row 1 is None, the first one a dict; give each as a dict"):
         infer_schema([{"a": 1}, None])
-    for wrong in ([], [{"a": None}], [{"a": 1}, {"a": "x"}], [(1, 2)], [{"a": 2**64}], [{"a": "\ud800"}]):
+    for wrong in ([], [{"a": None}], [{"a": 1}, {"a": "x"}], [(1, 2)], [{"a": 2**64}], [{"a": "\ud800"}],
+                  [{"a": np.datetime64("2024-01-01")}]):  # fmt: skip
         with pytest.raises(Misuse):
             infer_schema(wrong)
 

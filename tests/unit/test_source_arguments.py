@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,10 @@ def test_rows_in_memory() -> None:
     assert seep.MemorySource(pl.DataFrame({"a": [1], "b": ["x"]})).schema.types == [pa.int64(), pa.string()]
     with pytest.raises(seep.Misuse, match=r"of columns, give pyarrow.table\(..\) of it"):
         seep.MemorySource({"a": [1, 2]})
+    table = pa.table({"a": [1]})
+    assert seep.MemorySource(table, schema={"a": int}).schema.types == [pa.int64()]
+    with pytest.raises(seep.Misuse, match="the table has other columns than schema= says; cast it"):
+        seep.MemorySource(table, schema={"a": float})
 
 
 def test_a_class_is_no_source_and_no_sink() -> None:
@@ -48,6 +53,26 @@ def test_a_class_is_no_source_and_no_sink() -> None:
         flow.source("s", seep.MemorySource)
     with pytest.raises(seep.Misuse, match="sink: ConsoleSink is a class"):
         flow.source("s", seep.MemorySource([{"n": 1}])).sink("o", seep.ConsoleSink)
+
+
+@pytest.mark.parametrize(
+    ("values", "hint"),
+    [([1], datetime), ([1.5], timedelta), ([datetime(2024, 1, 1)], int), ([date(2024, 1, 1)], int), ([True], date)],
+)
+def test_numbers_of_a_parquet_file_are_no_times(tmp_path: Path, values: list[Any], hint: Any) -> None:
+    pyarrow.parquet.write_table(pa.table({"n": values}), tmp_path / "a.parquet")
+    with pytest.raises(seep.Misuse, match=r"a\.parquet': column 'n' is a .*, not a .*; declare it as it is"):
+        seep.FileSource(tmp_path / "a.parquet", schema={"n": hint})
+
+
+def test_times_of_a_parquet_file_in_other_units(tmp_path: Path) -> None:
+    at = datetime(2024, 1, 1, tzinfo=UTC)
+    pyarrow.parquet.write_table(
+        pa.table({"at": pa.array([at], pa.timestamp("ms")), "t": [str(at)]}), tmp_path / "a.parquet"
+    )
+    found = seep.FileSource(tmp_path / "a.parquet", schema={"at": datetime, "t": datetime}).read(0, None, None, 5, 0)
+    assert found is not None
+    assert found.record.to_pylist() == [{"at": at, "t": at}]
 
 
 def test_a_parquet_file_without_a_declared_column_is_refused(tmp_path: Path) -> None:

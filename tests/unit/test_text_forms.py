@@ -52,6 +52,25 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path, schema: Any) -> Non
         read(seep.FileSource(tmp_path / "a.csv", schema=schema))
 
 
+@pytest.mark.parametrize("schema", [None, {"x": float | None, "n": int | None}])
+def test_a_nan_in_a_csv_is_no_null(tmp_path: Path, schema: Any) -> None:
+    (tmp_path / "a.csv").write_text("x,n\nnan,1\nNaN,\n,2\n-nan,NULL\n1.5,N/A\n")
+    rows = read(seep.FileSource(tmp_path / "a.csv", schema=schema))
+    assert [str(x) for x in rows.record.column("x").to_pylist()] == ["nan", "nan", "None", "nan", "1.5"]
+    assert rows.record.column("n").to_pylist() == [1, None, 2, None, None]
+    assert not rows.refused
+
+
+def test_what_is_declared_is_there_in_a_csv_too(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,n,x\n,1,\nb,,2.5\nc,3,nan\n")
+    rows = read(seep.FileSource(tmp_path / "a.csv", schema={"text": str, "n": int, "x": float | None}))
+    assert rows.record.select(["text", "n"]).to_pylist() == [{"text": "", "n": 1}, {"text": "c", "n": 3}]
+    assert [(one.text, one.reason) for one in rows.refused] == [
+        ("b,,2.5", "column 'n' has no value; declare it `T | None`")
+    ]
+    assert read(seep.FileSource(tmp_path / "a.csv")).record.column("n").to_pylist() == [1, None, 3]
+
+
 @dataclass
 class Part:
     price: Decimal | None
