@@ -84,6 +84,14 @@ def test_several_sweeps_make_every_combination() -> None:
         (["state=much"], "'much' is no value of state"),
         (["policy=rate,clever"], "'clever' is no value of policy"),
         (["keys=1", "keys=2"], "swept twice"),
+        (["keys=-1"], "'-1' is no value of keys: give a whole number from 1 up"),
+        (["kills=2,0"], "'0' is no value of kills: give a whole number from 1 up"),
+        (["rows=999"], "'999' is no value of rows: give a whole number from 1000 up"),
+        (["workers=1.5"], "'1.5' is no value of workers: give a whole number from 1 up"),
+        (["seed=-7"], "'-7' is no value of seed: give a whole number from 0 up"),
+        (["rate=0"], "'0' is no value of rate: give a number from 1 up"),
+        (["rate=nan"], "'nan' is no value of rate: give a number from 1 up"),
+        (["seconds=inf"], "'inf' is no value of seconds: give a number from 0.1 up"),
     ],
 )
 def test_what_is_no_sweep(sweeps: list[str], says: str) -> None:
