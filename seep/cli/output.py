@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json as json_form
+import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
+
+from seep.errors import Misuse
 
 Result = TypeVar("Result")
 Json = Annotated[bool, typer.Option("--json", help="machine-readable lines only")]
@@ -20,6 +24,17 @@ def show(answers: Iterable[dict[str, Any]], json: bool, lines: Callable[[dict[st
     except OSError as error:
         error.filename = error.filename or "standard output"
         raise
+
+
+def check_writable(option: str, path: Path) -> None:
+    """Before anything is measured: what could not be written would be lost."""
+    is_new = not os.path.lexists(path)
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        raise Misuse(f"{option} {path}: {error.strerror}; give a file that can be written") from error
+    if is_new:
+        path.unlink()
 
 
 def with_progress(work: Callable[[Callable[[str, float], None]], Result]) -> Result:
