@@ -10,11 +10,17 @@ from seep.errors import Misuse, Retry
 from seep.runtime.home import job_path, jobs_home
 
 TIMEOUT_SECONDS = 60.0
+LOST = "if its controller is gone: seep run APP --resume"
+
+
+def homes() -> list[Path]:
+    """The directories of the flows that seem to run here: their API's address is written down."""
+    return sorted(path.parent for path in jobs_home().glob("*/api"))
 
 
 def running() -> list[str]:
-    """The flows that seem to run here: their API's address is written down."""
-    return sorted(unquote(path.parent.name) for path in jobs_home().glob("*/api"))
+    """Those flows; of a very long name, its beginning and a digest."""
+    return sorted(unquote(home.name) for home in homes())
 
 
 def ask(flow: str, method: str, route: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -44,12 +50,18 @@ def ask_job(home: Path, method: str, route: str, body: dict[str, Any] | None = N
             timeout=TIMEOUT_SECONDS,
         )
     except httpx.HTTPError as error:
-        hint = "if its controller is gone: seep run APP --resume"
-        raise Retry(f"flow {flow!r} does not answer at {address}: {error}; {hint}") from error
+        raise Retry(f"flow {flow!r} does not answer at {address}: {error}; {LOST}") from error
+    try:
+        found: Any = answer.json()
+    except ValueError:
+        found = None
+    # Of a job that was killed the address is still there, and another server may have got its port meanwhile.
+    if answer.status_code == 401 or not isinstance(found, dict):
+        what = f"somebody else is there ({answer.status_code} {answer.reason_phrase})"
+        raise Retry(f"flow {flow!r} does not answer at {address}: {what}; {LOST}")
     if answer.is_success:
-        found: dict[str, Any] = answer.json()
         return found
-    problem = answer.json().get("error") or answer.json().get("detail") or answer.reason_phrase
+    problem = found.get("error") or found.get("detail") or answer.reason_phrase
     raise (Misuse if answer.status_code < 500 else Retry)(str(problem))
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pyarrow as pa
@@ -32,7 +33,7 @@ from seep.running.savepoint import Savepoint, new_savepoint, savepoint_at, sourc
 from seep.running.state import check_operator, state_table
 from seep.running.upgrading import planned
 from seep.runtime import controllernumbers
-from seep.runtime.api import ApiServer
+from seep.runtime.api import ApiServer, check_port
 from seep.runtime.control import HostControl
 from seep.runtime.controller import FAILED, ControllerHost
 from seep.runtime.deadletters import NAME as LETTERS
@@ -88,7 +89,8 @@ def start(
     graph = runnable(flow)
     path = job_path(flow.name)
     if answers(path):
-        raise Misuse(f"flow {flow.name!r} runs already in {path}; stop it first: seep stop {flow.name}")
+        raise Misuse(f"flow {flow.name!r} runs already in {path}; stop it first: seep stop {quote(flow.name)}")
+    check_port()
     backend = _backend(on, master)
     if store is not None:
         need_redis(store)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -154,6 +155,20 @@ def test_what_cannot_run_is_refused() -> None:
         seep.start(flow_of_all(), on="local", master="x")
     with pytest.raises(seep.Misuse, match="nothing to resume"):
         seep.start(flow_of_all(), resume=True)
+
+
+def test_a_port_that_is_taken_is_refused_while_an_earlier_run_is_still_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEEP_HOME", str(tmp_path))
+    kept = tmp_path / "all" / "store" / "kept"
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setenv("SEEP_API_PORT", str(taken.getsockname()[1]))
+        with pytest.raises(Misuse, match="each flow needs a port of its own"):
+            seep.start(flow_of_all(), workers=1)
+    assert kept.exists()
 
 
 def test_a_sink_nobody_feeds_is_refused_before_anything_starts() -> None:
