@@ -128,6 +128,8 @@ def _middle(name: str, values: Sequence[Any]) -> Any:
     """
     >>> _middle("gap_ms", [{"p50": 1}, {"p50": 5}, {"p50": 2}]), _middle("lost", [0, 3, 0])
     ({'p50': 2}, 3)
+    >>> _middle("rows_out", [10, 13])
+    12
     >>> _middle("polars", [{"verified": True, "how": "lazy"}, {"verified": False, "how": "lazy"}])
     {'verified': False, 'how': 'lazy'}
     """
@@ -138,7 +140,8 @@ def _middle(name: str, values: Sequence[Any]) -> Any:
     if all(isinstance(value, bool) for value in values):
         return all(values)
     if all(isinstance(value, int | float) for value in values):
-        return max(values) if name in WORST else median(values)
+        found = max(values) if name in WORST else median(values)
+        return round(found) if all(isinstance(value, int) for value in values) else found
     return first if all(value == first for value in values) else list(values)
 
 
