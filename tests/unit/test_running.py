@@ -10,6 +10,7 @@ import sys
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -21,10 +22,12 @@ from seep.flow.compile import compile_flow
 from seep.flow.logical import Vertex
 from seep.model.epoch import Moment
 from seep.model.ids import BEGINNING, EVERYTHING, Generation, PartitionId
+from seep.running import Job
 from seep.running.state import check_operator, saved_graph, state_table
 from seep.running.witness import Witness
 from seep.runtime.job import JobDirectory
 from seep.state.checkpoint import Checkpoint
+from seep.testing import chaos
 
 ROOT = Path(__file__).parents[2]
 ROWS = [
@@ -155,6 +158,15 @@ def test_what_cannot_run_is_refused() -> None:
         seep.start(flow_of_all(), on="local", master="x")
     with pytest.raises(seep.Misuse, match="nothing to resume"):
         seep.start(flow_of_all(), resume=True)
+
+
+@pytest.mark.parametrize("wrong", ["10s", -1, True, float("nan")])
+def test_what_is_no_number_of_seconds_is_refused(wrong: Any) -> None:
+    job: Any = SimpleNamespace(host=SimpleNamespace(wait=pytest.fail))
+    with pytest.raises(Misuse, match=f"^timeout_seconds={wrong!r}; give a number of seconds, such as 30$"):
+        Job.wait(job, wrong)
+    with pytest.raises(Misuse, match=f"^seconds={wrong!r}; give a number of seconds, such as 30$"):
+        chaos(job, "kill every 1s", wrong)
 
 
 def test_a_port_that_is_taken_is_refused_while_an_earlier_run_is_still_there(
