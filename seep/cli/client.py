@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from seep.errors import Misuse, Retry
+from seep.errors import Misuse, Retry, SeepError
 from seep.runtime.home import job_path, jobs_home
 
 TIMEOUT_SECONDS = 60.0
@@ -66,7 +68,7 @@ def ask_job(home: Path, method: str, route: str, body: dict[str, Any] | None = N
 
 
 class Remote:
-    """A job over its REST face, with the verbs it has inside."""
+    """A job over its REST face, with the verbs it has inside for who does not want to wait (`Job.unwaiting`)."""
 
     def __init__(self, flow: str) -> None:
         self._flow = flow
@@ -75,7 +77,15 @@ class Remote:
         return ask(self._flow, "GET", "status")
 
     def scale(self, operator: str, count: int) -> dict[str, Any]:
-        return ask(self._flow, "POST", "scale", {"operator": operator, "count": count})
+        """Asked for. The answer comes when it is done: who pauses workers meanwhile must let go of them in time."""
+        wanted = {"operator": operator, "count": count}
+        found = ask(self._flow, "POST", "scale", {**wanted, "dry_run": True})  # refuses what cannot be
+        threading.Thread(target=self._ask_for, args=("scale", wanted), name="seep-asked", daemon=True).start()
+        return found
+
+    def _ask_for(self, route: str, body: dict[str, Any]) -> None:
+        with suppress(SeepError):  # what has become of it, whoever looks sees
+            ask(self._flow, "POST", route, body)
 
     def kill(self, operator: str, index: int) -> dict[str, Any]:
         return ask(self._flow, "POST", "kill", {"operator": operator, "index": index})

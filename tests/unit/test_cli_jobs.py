@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from seep.cli.client import Remote
 from seep.cli.main import main
 from seep.errors import Misuse
 from seep.running.before import answers
@@ -178,6 +179,27 @@ def test_a_job_that_is_gone(run: Run, tmp_path: Path) -> None:
     assert code == 3
     assert "does not answer" in problem
     assert "silent" in run("ps")[1]
+
+
+def test_chaos_does_not_wait_until_an_operator_is_scaled(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has paused and cut meanwhile would stay so, and what waits for that would never be done."""
+    asked, over = threading.Event(), threading.Event()
+    scale = Control.scale
+
+    def slow(self: Control, operator: str, count: int, dry_run: bool = False) -> dict[str, Any]:
+        if not dry_run:
+            asked.set()
+            over.wait(60)
+        return scale(self, operator, count, dry_run)
+
+    monkeypatch.setattr(Control, "scale", slow)
+    remote = Remote("my sales")
+    assert remote.scale("count", 3)["count"] == 3
+    assert asked.wait(60)
+    assert remote.status() == STATUS
+    with pytest.raises(Misuse, match="no operator 'cuont'"):
+        remote.scale("cuont", 3)
+    over.set()
 
 
 class Stranger(BaseHTTPRequestHandler):
