@@ -12,6 +12,9 @@ from seep.errors import Misuse, Retry, SeepError
 from seep.runtime.home import job_path, jobs_home
 
 TIMEOUT_SECONDS = 60.0
+AT_ONCE = frozenset({"status", "explain", "kill", "stop"})
+WORK_SECONDS = 3600.0
+"""All other routes do work first: a savepoint of gigabytes takes minutes. If the job dies meanwhile, it hangs up."""
 LOST = "if its controller is gone: seep run APP --resume"
 
 
@@ -43,13 +46,14 @@ def ask_job(home: Path, method: str, route: str, body: dict[str, Any] | None = N
         address, token = (home / "api").read_text(), (home / "token").read_text()
     except FileNotFoundError:
         raise Misuse(f"flow {flow!r} does not run in {home}; start it, or read one of its savepoints") from None
+    answered_in = TIMEOUT_SECONDS if route.partition("?")[0] in AT_ONCE else WORK_SECONDS
     try:
         answer = httpx.request(
             method,
             f"{address}/{route}",
             json=body,
             headers={"Authorization": f"Bearer {token}"},
-            timeout=TIMEOUT_SECONDS,
+            timeout=httpx.Timeout(TIMEOUT_SECONDS, read=answered_in),
         )
     except httpx.HTTPError as error:
         raise Retry(f"flow {flow!r} does not answer at {address}: {error}; {LOST}") from error

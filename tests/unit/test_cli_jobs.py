@@ -181,6 +181,22 @@ def test_a_job_that_is_gone(run: Run, tmp_path: Path) -> None:
     assert "silent" in run("ps")[1]
 
 
+def test_work_may_take_longer_than_an_answer(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seep.cli.client.TIMEOUT_SECONDS", 0.5)
+    savepoint, over = Control.savepoint, threading.Event()
+
+    def slow(self: Control, *_: object) -> dict[str, Any]:
+        over.wait(1.5)
+        return savepoint(self, "v1")
+
+    monkeypatch.setattr(Control, "savepoint", slow)
+    assert run("savepoint", "my sales", "v1")[0] == 0
+    monkeypatch.setattr(Control, "status", slow)
+    code, _, problem = run("ps", "my sales")
+    assert (code, "does not answer" in problem) == (3, True)
+    over.set()
+
+
 def test_chaos_does_not_wait_until_an_operator_is_scaled(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it has paused and cut meanwhile would stay so, and what waits for that would never be done."""
     asked, over = threading.Event(), threading.Event()
