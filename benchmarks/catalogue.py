@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.outcome import Options, Outcome, Tell
-from benchmarks.own import workload_named
+from benchmarks.own import rehearse, workload_named
 from seep.errors import Misuse
 
 MODULES = {
@@ -83,7 +83,7 @@ def check(name: str, options: Options, swept: Iterable[str] = ()) -> None:
     """Refuse what cannot be run before anything runs. `swept`: the settings that are."""
     own = ":" in name
     if own:
-        workload_named(name)
+        rehearse(workload_named(name), name)
     elif name not in NAMES:
         raise Misuse(f"no benchmark {name!r}; there are: {', '.join(NAMES)}; or module:Class, a workload of your own")
     if options.on not in PLACES:

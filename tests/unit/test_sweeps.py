@@ -59,6 +59,34 @@ class Unrepeated(ByUser):
     repeated = None
 
 
+class Different(ByUser):
+    def answer(self, frames):
+        return frames["clicks"].group_by("user").agg(n=pl.len().cast(pl.Int64) + 1)
+
+
+class Unanswered(ByUser):
+    def answer(self, frames):
+        return frames["clicks"].group_by("usr").agg(n=pl.len())
+
+
+class Unbuilt(ByUser):
+    def build(self, streams):
+        raise ValueError("not\\ntoday")
+
+
+class Miskeyed(ByUser):
+    def build(self, streams):
+        return streams["clicks"].key_by("usr").aggregate(n=seep.count())
+
+
+class Misnamed(ByUser):
+    columns = ("user", "m")
+
+
+class Rowless(ByUser):
+    blocks = {"clicks": lambda split, rows, seed: rows / 0}
+
+
 class Raising:
     def __init__(self):
         raise ValueError("not today")
@@ -166,6 +194,12 @@ def test_a_workload_of_ones_own(beside: Path) -> None:
         ("mine_to_measure:Lacking", "has no build, answer, columns; it needs blocks, build, answer, columns"),
         ("mine_to_measure:Undecided", "give `time` .* or `keys`"),
         ("mine_to_measure:Unrepeated", "a Table needs `repeated`"),
+        ("mine_to_measure:Different", "over rows that came once each, `answer` and `repeated` differ"),
+        ("mine_to_measure:Unanswered", "'mine_to_measure:Unanswered': answer raises ColumnNotFoundError: .*usr"),
+        ("mine_to_measure:Unbuilt", "build raises ValueError: not today"),
+        ("mine_to_measure:Miskeyed", "build: .*usr"),
+        ("mine_to_measure:Misnamed", "build gives no m; it gives user, n"),
+        ("mine_to_measure:Rowless", "blocks raises ZeroDivisionError"),
         ("mine_to_measure:Raising", "cannot be made: ValueError: not today"),
         ("broken_to_measure:X", "No module named 'nothing_of_that_name'"),
         ("ending_to_measure:X", "ending_to_measure raises SystemExit: 3"),
