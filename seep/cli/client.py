@@ -54,6 +54,7 @@ def ask_job(home: Path, method: str, route: str, body: dict[str, Any] | None = N
             json=body,
             headers={"Authorization": f"Bearer {token}"},
             timeout=httpx.Timeout(TIMEOUT_SECONDS, read=answered_in),
+            trust_env=False,  # it is on this machine: a proxy is not asked, and gets no token
         )
     except httpx.HTTPError as error:
         raise Retry(f"flow {flow!r} does not answer at {address}: {error}; {LOST}") from error

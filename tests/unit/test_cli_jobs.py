@@ -256,6 +256,18 @@ def test_somebody_else_at_the_address_of_a_job_that_is_gone(
         stranger.shutdown()
 
 
+@pytest.mark.parametrize("proxy", ["http://127.0.0.1:9", "socks5://127.0.0.1:9"])
+def test_a_proxy_of_the_environment_is_not_between(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, proxy)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    assert json.loads(run("ps", "my sales", "--json")[1]) == STATUS
+    assert answers(tmp_path / "my%20sales")
+
+
 def test_ps_of_flows_with_very_long_names_and_of_those_that_have_just_ended(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
