@@ -36,6 +36,7 @@ EPOCH, CHECKPOINT = "50ms", "1s"
 WORKERS = 2
 SHARES = {"quix": 1 / 30}
 """Of the rows, for those who would take minutes for all."""
+PARTS = ("decode", "topics")
 APP = """
 from benchmarks.kafka import flow_of
 flow = flow_of({servers!r}, {source!r}, {target!r}, {epoch!r}, {checkpoint!r})
@@ -60,6 +61,8 @@ def flow_of(servers: str, source: str, target: str, epoch: str, checkpoint: str)
 def run(options: Options, tell: Tell) -> Outcome:
     if options.on not in ("local", "spark"):
         raise Misuse(f"{NAME} --on {options.on}; it runs on: local, spark")
+    if options.part not in (None, *PARTS):
+        raise Misuse(f"{NAME} --part {options.part}; it has: {', '.join(PARTS)}")
     found: dict[str, Any] = {}
     verified = True
     if options.part != "topics":

@@ -21,7 +21,7 @@ from benchmarks.pause import DIRTY_KEYS, STATE_KEYS, pauses_ms
 from benchmarks.unsaved import UnsavedSink
 from benchmarks.unwatched import UnwatchedSink
 from benchmarks.verdict import judge
-from seep.errors import Retry
+from seep.errors import Misuse, Retry
 from seep.running import Job
 
 KEYS = 100_000
@@ -49,6 +49,8 @@ PREFIXES = {"checkpoints": "", "metrics": "metrics_"}
 
 
 def run(options: Options, tell: Tell) -> Outcome:
+    if options.part is not None and options.part not in COMPARED:
+        raise Misuse(f"overhead has no part {options.part!r}; there are: {', '.join(COMPARED)}")
     pairs = PAIRS if options.kills is None else options.kills
     seconds = options.seconds or SECONDS
     parts = [options.part] if options.part else list(COMPARED)

@@ -23,6 +23,7 @@ from benchmarks.drive import Driven, committed, scratch
 from benchmarks.load import CHECKPOINT, EPOCH, FIRST, SECOND, Load, buckets_by_key, key_of_other, timing_of
 from benchmarks.outcome import Options, Outcome, Tell, spread
 from benchmarks.verdict import judge
+from seep.errors import Misuse
 from seep.model.ids import BUCKETS, KeyRange
 from seep.running import Job
 
@@ -50,6 +51,8 @@ class Change:
 
 
 def run(options: Options, tell: Tell) -> Outcome:
+    if options.part not in (None, UPGRADE):
+        raise Misuse(f"rescale --part {options.part}; it has: {UPGRADE}")
     wanted = CHANGES if options.kills is None else options.kills
     rate = options.rate or RATE
     load, workers = Load.of(KEYS, options), options.workers or WORKERS
