@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.outcome import Options, Outcome, Tell
-from benchmarks.own import workload_named
+from benchmarks.own import rehearse, workload_named
 from seep.errors import Misuse
 
 MODULES = {
@@ -41,6 +41,9 @@ THROUGHPUT = (
 """Workloads (`benchmarks.workloads`) as fast as they go; these have peers."""
 CHANGED = {"elasticity": frozenset({"flink"})}
 """Benchmarks with peers that are changed while they run, and which."""
+PLACES = ("local", "spark", "ray")
+PARTS = {"kafka": ("decode", "topics"), "overhead": ("checkpoints", "metrics"), "rescale": ("upgrade",)}
+"""Benchmarks of which a part can be run alone."""
 PEERED = (*THROUGHPUT, *CHANGED, "kafka")
 NAMES = (*THROUGHPUT, *MODULES)
 COMMON = frozenset({"seed"})
@@ -80,9 +83,14 @@ def check(name: str, options: Options, swept: Iterable[str] = ()) -> None:
     """Refuse what cannot be run before anything runs. `swept`: the settings that are."""
     own = ":" in name
     if own:
-        workload_named(name)
+        rehearse(workload_named(name), name)
     elif name not in NAMES:
         raise Misuse(f"no benchmark {name!r}; there are: {', '.join(NAMES)}; or module:Class, a workload of your own")
+    if options.on not in PLACES:
+        raise Misuse(f"--on {options.on}: benchmarks run on: {', '.join(PLACES)}")
+    if options.part is not None and options.part not in PARTS.get(name, ()):
+        has = f"it has: {', '.join(PARTS[name])}" if name in PARTS else f"those with parts are: {', '.join(PARTS)}"
+        raise Misuse(f"{name} has no part {options.part!r}; {has}")
     if options.peers and name not in PEERED:
         raise Misuse(f"{name} has no peers; there are some for: {', '.join(PEERED)}")
     if name in CHANGED and set(options.peers) - CHANGED[name]:
@@ -107,20 +115,35 @@ def together(runs: Sequence[Outcome]) -> Outcome:
     """As one: figures are medians over the runs."""
     if len(runs) == 1:
         return runs[0]
-    figures = {name: _middle(name, [run.figures[name] for run in runs]) for name in runs[0].figures}
-    series = {name: [value for run in runs for value in run.series[name]] for name in runs[0].series}
+    figures = _middle("", [run.figures for run in runs])
+    series = {
+        name: [value for run in runs for value in run.series.get(name, ())] for name in _names(r.series for r in runs)
+    }
     settings = {**runs[0].settings, "repeat": len(runs)}
-    return Outcome(runs[0].name, settings, all(run.verified for run in runs), figures, series)
+    notes = list(dict.fromkeys(note for run in runs for note in run.notes))
+    return Outcome(runs[0].name, settings, all(run.verified for run in runs), figures, series, notes)
 
 
 def _middle(name: str, values: Sequence[Any]) -> Any:
     """
     >>> _middle("gap_ms", [{"p50": 1}, {"p50": 5}, {"p50": 2}]), _middle("lost", [0, 3, 0])
     ({'p50': 2}, 3)
+    >>> _middle("rows_out", [10, 13])
+    12
+    >>> _middle("polars", [{"verified": True, "how": "lazy"}, {"verified": False, "how": "lazy"}])
+    {'verified': False, 'how': 'lazy'}
     """
     first = values[0]
     if isinstance(first, Mapping):
-        return {key: _middle(key, [value[key] for value in values if key in value]) for key in first}
-    if isinstance(first, int | float):
-        return max(values) if name in WORST else median(values)
-    return list(values)
+        # What a run does not have (nothing to measure, a peer that failed in it), others may have.
+        return {key: _middle(key, [value[key] for value in values if key in value]) for key in _names(values)}
+    if all(isinstance(value, bool) for value in values):
+        return all(values)
+    if all(isinstance(value, int | float) for value in values):
+        found = max(values) if name in WORST else median(values)
+        return round(found) if all(isinstance(value, int) for value in values) else found
+    return first if all(value == first for value in values) else list(values)
+
+
+def _names(values: Iterable[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for value in values for name in value))

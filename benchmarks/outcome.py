@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,9 +54,22 @@ class Outcome:
             "settings": dict(self.settings),
             "machine": facts(),
             "verified": self.verified,
-            **self.figures,
+            **_in_json(self.figures),
         }
         return found | {"notes": list(self.notes)} if self.notes else found
+
+
+def _in_json(value: Any) -> Any:
+    """JSON has no NaN and no infinity: there nothing was measured.
+
+    >>> _in_json({"latency_ratio": float("inf"), "gap_ms": {"p50": 1.5}})
+    {'latency_ratio': None, 'gap_ms': {'p50': 1.5}}
+    """
+    if isinstance(value, Mapping):
+        return {name: _in_json(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_in_json(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

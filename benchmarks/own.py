@@ -9,14 +9,22 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
+import polars as pl
+
+from benchmarks.oracle import digest_frame
 from benchmarks.workload import Workload
-from seep.errors import Misuse
+from seep.connectors.memory import MemorySink
+from seep.errors import Misuse, SeepError
 from seep.running.named import named
 
 NEEDED = ("blocks", "build", "answer", "columns")
+ROWS, SEED = 1_000, 42
+"""Of the rehearsal."""
+Done = TypeVar("Done")
 USUAL: dict[str, Any] = {"rows": 1_000_000, "lap_rows": 100_000, "sql": ""}
 
 
@@ -46,6 +54,37 @@ def workload_of(made: Any, text: str = "") -> Workload:
     if workload.keys and workload.repeated is None:
         raise Misuse(f"workload {text!r}: a Table needs `repeated`: its content when each row came `times` times")
     return workload
+
+
+def rehearse(workload: Workload, text: str) -> None:
+    """Each part once, over a few rows: what is wrong with one is said before anything is measured.
+
+    Results that are a Table are compared with `repeated`, so that must be what `answer` is.
+    """
+
+    def tried(part: str, work: Callable[[], Done]) -> Done:
+        try:
+            return work()
+        except SeepError as error:
+            raise Misuse(f"workload {text!r}: {part}: {error}") from error
+        except (Exception, SystemExit) as error:
+            said = " ".join(str(error).split())
+            raise Misuse(f"workload {text!r}: {part} raises {type(error).__name__}: {said}") from error
+
+    few = workload.with_lap(min(workload.lap_rows, ROWS))
+    sources = tried("blocks", lambda: {name: few.looped(name, SEED) for name in few.blocks})
+    frames = tried("blocks", lambda: {name: pl.DataFrame(one.record(0, 0, ROWS)) for name, one in sources.items()})
+    flow = tried("build", lambda: few.flow(sources, MemorySink()))
+    given = next(vertex.inputs[0].schema.names for vertex in flow.vertices if vertex.kind == "sink")
+    if lacking := [name for name in few.columns if name not in given]:
+        raise Misuse(f"workload {text!r}: build gives no {', '.join(lacking)}; it gives {', '.join(given)}")
+    lazy = {name: frame.lazy() for name, frame in frames.items()}
+    answer = tried("answer", lambda: digest_frame(few.answer(lazy).collect(), few.columns))
+    if few.repeated is not None:
+        once = next(iter(frames.values())).with_columns(times=pl.lit(1, pl.Int64)).lazy()
+        repeated = few.repeated
+        if tried("repeated", lambda: digest_frame(repeated(once).collect(), few.columns)) != answer:
+            raise Misuse(f"workload {text!r}: over rows that came once each, `answer` and `repeated` differ; mend one")
 
 
 def _kebab(name: str) -> str:

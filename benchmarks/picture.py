@@ -109,6 +109,15 @@ def blank(width: float, height: float) -> Any:
     return Figure(figsize=(width, height), layout="constrained")
 
 
+def check_drawable(path: Path) -> None:
+    """Refuse a file that no picture can be written as, before anything is measured."""
+    ending = path.suffix
+    if ending and ending[1:].lower() not in blank(1, 1).canvas.get_supported_filetypes():
+        raise Misuse(
+            f"--plot {path}: no picture ends in {ending}; give a file such as {path.stem}.png or {path.stem}.svg"
+        )
+
+
 def compared(path: Path, title: str, runs: Sequence[Mapping[str, Any]]) -> None:
     """Rows a second of each run and of its peers, as bars on a logarithmic scale."""
     labels = [run["name"] for run in runs]

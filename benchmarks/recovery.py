@@ -150,7 +150,7 @@ def figures(done: Sequence[Kill], on: str) -> dict[str, Any]:
         found["driver_settle_seconds"] = spread([kill.settle_seconds for kill in drivers])
     else:
         for name in NODES:
-            found[f"fresh_recovery_ms_{name}"] = spread([k.fresh_ms for k in done if name in k.operators])
+            found[f"{name}_fresh_recovery_ms"] = spread([k.fresh_ms for k in done if name in k.operators])
     return found
 
 

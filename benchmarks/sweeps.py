@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -40,24 +41,48 @@ def duration(text: str) -> str:
     return text
 
 
-def whole(text: str) -> int:
-    return int(text.replace("_", ""))
+def whole(least: int) -> Callable[[str], int]:
+    """
+    >>> whole(1)("1_000")
+    1000
+    """
+
+    def read(text: str) -> int:
+        value = int(text.replace("_", "")) if re.fullmatch(r"-?\d[\d_]*", text) else least - 1
+        if value < least:
+            raise Misuse(f"give a whole number from {least} up")
+        return value
+
+    return read
+
+
+def number(least: float) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value < math.inf:
+            raise Misuse(f"give a number from {least:g} up")
+        return value
+
+    return read
 
 
 SWEPT: dict[str, tuple[str, Callable[[str], Any]]] = {
     "checkpoint": ("checkpoint", duration),
     "epoch": ("epoch", duration),
-    "keys": ("keys", whole),
-    "kills": ("kills", whole),
+    "keys": ("keys", whole(1)),
+    "kills": ("kills", whole(1)),
     "policy": ("policy", policy_named),
-    "rate": ("rate", float),
-    "rows": ("rows", whole),
-    "seconds": ("seconds", float),
-    "seed": ("seed", whole),
+    "rate": ("rate", number(1.0)),
+    "rows": ("rows", whole(1_000)),
+    "seconds": ("seconds", number(0.1)),
+    "seed": ("seed", whole(0)),
     "state": ("state_bytes", size_bytes),
-    "workers": ("workers", whole),
+    "workers": ("workers", whole(1)),
 }
-"""Settings that can be swept: the option behind each, and what its values are."""
+"""Settings that can be swept: the option behind each, and what its values are, with the bounds of that option."""
 
 
 class Point(NamedTuple):
@@ -93,7 +118,7 @@ def _axis(sweep: str) -> list[tuple[str, str, Any]]:
     for text in (text.strip() for text in values.split(",")):
         try:
             made.append((setting, text, SWEPT[setting][1](text)))
-        except (ValueError, Misuse) as error:
+        except Misuse as error:
             raise Misuse(f"--sweep {sweep!r}: {text!r} is no value of {setting}: {error}") from None
     return made
 

@@ -72,6 +72,7 @@ def settings_of(workload: Workload, plan: Plan) -> dict[str, Any]:
         "sources": len(workload.blocks),
         **workload.settings,
         **({"rows": plan.rows} if plan.rows else {"warm_seconds": plan.warm_seconds, "seconds": plan.seconds}),
+        **({"rate_rows_per_second": plan.rate} if plan.rate else {}),
         "epoch_ms": microseconds(plan.epoch) / 1000,
         "checkpoint_ms": microseconds(plan.checkpoint) / 1000,
         "seed": plan.seed,

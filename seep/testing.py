@@ -30,6 +30,7 @@ from seep.flow.grouping import GROUPING, TwoChoices
 from seep.flow.logical import After, Merge, Stage, Tap, Vertex, chains
 from seep.flow.outlet import result_table
 from seep.flow.stream import Stream
+from seep.model.counts import seconds as seconds_number
 from seep.model.counts import whole
 from seep.model.duration import microseconds
 from seep.model.ids import CONTROLLER
@@ -127,7 +128,9 @@ class Driver:
 
     def kill(self, operator: str, index: int) -> None:
         """SIGKILL, as the simulator has it, for the worker of this partition; with all its partitions."""
-        live = self.world.controller.journal.live(self._known(operator))
+        if self._known(operator) not in self._graph.nodes:
+            raise Misuse(f"{operator} runs inside the operator before it; kill that one")
+        live = self.world.controller.journal.live(operator)
         if whole("index", index) >= len(live):
             raise Misuse(f"{operator} has {len(live)} partitions; there is no {operator}/{index}")
         self.world.crash(live[index].worker)
@@ -305,7 +308,10 @@ class Driver:
 
     def _known(self, operator: str) -> str:
         if operator not in self._graph.nodes and not any(owner == operator for owner, _ in self._sides):
-            raise Misuse(f"no operator {operator!r}; there are: {', '.join(self._graph.nodes)}")
+            sides = {name for names in self._sides.values() for name in names}
+            known = [*self._graph.nodes, *(owner for owner, _ in self._sides)]
+            there = dict.fromkeys(name for name in known if name not in sides)
+            raise Misuse(f"no operator {operator!r}; there are: {', '.join(there)}")
         return operator
 
 
@@ -337,4 +343,5 @@ def chaos(job: Job, plan: str, seconds: float, seed: int = 42) -> Verdict:
     ``assert chaos(job, plan, 30).good``: it came back after every kill, and its sinks have committed what the same
     input gives in one piece: nothing lost, doubled, wrong or out of order. On local processes, Spark and Ray alike.
     """
-    return Chaos(job.unwaiting(), job.directory.path, seed).run(plan, seconds, seed)
+    lasts = seconds_number("seconds", seconds)
+    return Chaos(job.unwaiting(), job.directory.path, seed).run(plan, lasts, seed)

@@ -43,6 +43,15 @@ def counted(on: str, workers: Any, spare: Any) -> tuple[int, int | None]:
     return whole("workers", workers, 1, most), None if spare is None else whole("spare", spare, 0, most)
 
 
+def check_addresses(prometheus: Any = None, **others: Any) -> None:
+    """Those that are given are texts; that of Prometheus is looked at as a whole, since it need not be there yet."""
+    for name, given in {"prometheus": prometheus, **others}.items():
+        if given is not None and not isinstance(given, str):
+            raise Misuse(f"{name}={given!r} is no address; give a text")
+    if prometheus is not None and not prometheus.startswith(("http://", "https://")):
+        raise Misuse(f"prometheus={prometheus!r} is no address; give one such as http://127.0.0.1:9090")
+
+
 def need_redis(url: str) -> None:
     if not re.match(r"(redis|rediss|unix)://", url):
         raise Misuse(f"store={shown(url)!r}; there is redis://HOST:PORT/DATABASE, or nothing: the job's own directory")

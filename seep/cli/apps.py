@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -53,9 +54,10 @@ def load(path: Path) -> list[Flow]:
     sys.path.insert(0, str(path.parent.absolute()))
     cloudpickle.register_pickle_by_value(module)
     try:
-        spec.loader.exec_module(module)
-        build = getattr(module, "build", None)
-        built = build() if callable(build) else None
+        with redirect_stdout(sys.stderr):  # what an app prints is no part of a verb's answer
+            spec.loader.exec_module(module)
+            build = getattr(module, "build", None)
+            built = build() if callable(build) else None
     except SeepError as error:
         if str(error).startswith(f"{path.name}:"):
             raise

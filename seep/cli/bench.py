@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json as json_form
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seep.cli.output import with_progress
-from seep.errors import Misuse
+from seep.cli.output import check_writable, with_progress
 
 if TYPE_CHECKING:
     from benchmarks.outcome import Outcome, Tell
@@ -36,7 +34,10 @@ def bench(
         int | None, typer.Option("--starts", min=1, help="numbers of partitions to start from (policies); else 36")
     ] = None,
     part: Annotated[
-        str | None, typer.Option("--part", help="this part alone: checkpoints or metrics (overhead), upgrade (rescale)")
+        str | None,
+        typer.Option(
+            "--part", help="this part alone, such as checkpoints (overhead), upgrade (rescale), decode (kafka)"
+        ),
     ] = None,
     rows: Annotated[
         int | None, typer.Option("--rows", min=1_000, help="end after so many rows; else measure for some seconds")
@@ -45,7 +46,7 @@ def bench(
     seconds: Annotated[
         float | None, typer.Option("--seconds", min=0.1, help="measured; a pause (zombie), calm (rescale)")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="of the rows and of what is done to them")] = 42,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="of the rows and of what is done to them")] = 42,
     state: Annotated[str, typer.Option("--state", help="state to carry along, such as 250MB")] = "0",
     sweep: Annotated[
         list[str] | None,
@@ -68,11 +69,14 @@ def bench(
     from benchmarks.catalogue import THROUGHPUT, check, measure, together
     from benchmarks.outcome import Options
     from benchmarks.peers import known_peers
+    from benchmarks.picture import check_drawable
     from benchmarks.sweeps import row_of, size_bytes, swept, write
 
     for option, path in (("--json", None if json in (None, "-") else Path(json)), ("--csv", csv), ("--plot", plot)):
         if path is not None:
-            _check_writable(option, path)
+            check_writable(option, path)
+    if plot is not None:
+        check_drawable(plot)
     known = known_peers(peers)
     options = Options(on, kills, rows, rate, seed, size_bytes(state), seconds, known, starts=starts, part=part)
     names = [name] if name is not None else list(THROUGHPUT)
@@ -103,17 +107,6 @@ def bench(
     _write(outcomes, sweep or [], table, json, plot)
     if not all(outcome.verified for outcome in outcomes):
         raise typer.Exit(1)
-
-
-def _check_writable(option: str, path: Path) -> None:
-    """Before anything is measured: what could not be written would be lost."""
-    is_new = not os.path.lexists(path)
-    try:
-        path.open("ab").close()
-    except OSError as error:
-        raise Misuse(f"{option} {path}: {error.strerror}; give a file that can be written") from error
-    if is_new:
-        path.unlink()
 
 
 def _write(outcomes: list[Outcome], sweep: list[str], table: list[Row], json: str | None, plot: Path | None) -> None:

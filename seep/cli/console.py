@@ -72,13 +72,17 @@ class Follower:
 def _told(line: str, sinks: Iterable[str]) -> dict[str, Any] | None:
     """What a console sink has printed here, if it was one."""
     sink = next((name for name in sinks if line.startswith(f"{name}: {{")), None)
-    return None if sink is None else {"sink": sink, "row": json_form.loads(line.removeprefix(f"{sink}: "))}
+    try:
+        return None if sink is None else {"sink": sink, "row": json_form.loads(line.removeprefix(f"{sink}: "))}
+    except ValueError:
+        return None  # a function of the app has printed something that looks like it
 
 
 @contextmanager
 def rows_as_lines(sinks: Sequence[str], json: bool) -> Iterator[None]:
-    """What console sinks print in this process meanwhile is a JSON object to a line, if that is wanted."""
-    if not json or not sinks:
+    """What console sinks print in this process meanwhile is a JSON object to a line, if that is wanted; the rest is on
+    standard error."""
+    if not json:
         yield
         return
     with redirect_stdout(_Lines(sys.stdout, sinks)):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
 from typing import Annotated, Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import typer
 
@@ -24,14 +25,16 @@ def ps(flow: Annotated[str | None, typer.Argument(help="only this flow")] = None
 
     Example: seep ps sales
     """
+    if flow:
+        show([client.ask(flow, "GET", "status")], json, _status_lines)
+        return
     found = []
-    for name in [flow] if flow else client.running():
-        try:
-            found.append(client.ask(name, "GET", "status"))
-        except Retry:
-            if flow:
-                raise
-            found.append({"flow": name, "outcome": "silent", "operators": {}, "workers": []})
+    for home in client.homes():
+        with suppress(Misuse):  # it has ended since we looked
+            try:
+                found.append(client.ask_job(home, "GET", "status"))
+            except Retry:
+                found.append({"flow": unquote(home.name), "outcome": "silent", "operators": {}, "workers": []})
     show(found, json, _status_lines)
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json as json_form
+import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
+
+from seep.errors import Misuse
 
 Result = TypeVar("Result")
 Json = Annotated[bool, typer.Option("--json", help="machine-readable lines only")]
@@ -22,13 +26,25 @@ def show(answers: Iterable[dict[str, Any]], json: bool, lines: Callable[[dict[st
         raise
 
 
+def check_writable(option: str, path: Path) -> None:
+    """Before anything is measured: what could not be written would be lost."""
+    is_new = not os.path.lexists(path)
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        raise Misuse(f"{option} {path}: {error.strerror}; give a file that can be written") from error
+    if is_new:
+        path.unlink()
+
+
 def with_progress(work: Callable[[Callable[[str, float], None]], Result]) -> Result:
     """Long work; it says what is going on, and which share of it is done."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    # On standard error: what is piped is the result alone.
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    # On standard error: what is piped is the result alone. Where nobody watches it would leave an empty line.
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("starting", total=1.0)
         return work(lambda what, share: progress.update(task, description=what, completed=share))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from seep.cli.output import Json, show
+from seep.cli.output import Json, check_writable, show
 from seep.errors import Misuse
 
 SHARES = {"p50": 0.5, "p99": 0.99, "max": 1.0}
@@ -36,6 +36,11 @@ def simulate(
     from seep.sim.loads import simulate as run
     from seep.sim.traces import trace_of
 
+    if plot is not None:
+        from benchmarks.picture import check_drawable
+
+        check_writable("--plot", plot)
+        check_drawable(plot)
     rates = trace_of(trace, seed, noise)
     goal_seconds = positive_microseconds(goal) / 1e6
     policies = {named: policy_named(named) for named in policy}

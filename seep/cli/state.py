@@ -32,7 +32,7 @@ def state(
 
 
 def _answer(flow: str, sql: str, at: str | None) -> dict[str, Any]:
-    if at is None or flow in client.running():
+    if at is None or (job_path(flow) / "api").exists():
         try:
             return client.ask(flow, "POST", "state", {"sql": sql, "at": at})
         except Retry:

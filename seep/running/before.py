@@ -18,7 +18,7 @@ from seep.runtime.addresses import shown
 from seep.runtime.home import job_path
 from seep.runtime.job import JobDirectory, is_folder_of
 from seep.runtime.stores.directory import DirectoryStore
-from seep.runtime.stores.files import Files
+from seep.runtime.stores.files import Files, escape
 
 FETCHED = "fetched"
 """In the job's directory: a savepoint that came from an object store, while it is put in place."""
@@ -33,10 +33,12 @@ def answers(path: Path) -> bool:
     try:
         token = (path / "token").read_text()
         address = (path / "api").read_text()
-        httpx.get(f"{address}/status", headers={"Authorization": f"Bearer {token}"}, timeout=2)
-    except (OSError, httpx.HTTPError):
+        headers = {"Authorization": f"Bearer {token}"}
+        answer = httpx.get(f"{address}/status", headers=headers, timeout=2, trust_env=False)
+        # Of a job that was killed the address is still there, and another server may have got its port meanwhile.
+        return answer.is_server_error or (answer.is_success and escape(answer.json()["flow"]) == path.name)
+    except (OSError, httpx.HTTPError, ValueError, LookupError, TypeError):
         return False
-    return True
 
 
 def has_journal(path: Path, store: str | None, checkpoints: str | None) -> bool:

@@ -181,8 +181,8 @@ class Chaos:
         count = self.random.choice([n for n in (1, 2, 3, 4) if n != now])
         try:
             self.job.scale(name, count)
-        except Misuse:
-            self.verdict.done[SCALE] -= 1  # beyond its bounds
+        except (Misuse, Retry):
+            self.verdict.done[SCALE] -= 1  # beyond its bounds, or not now
 
     def _pause(self, worker: str, lasts: float) -> None:
         card = self.directory.registered().get(worker)

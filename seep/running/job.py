@@ -8,16 +8,18 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pyarrow as pa
 
 from seep.backends.local import LocalBackend
-from seep.backends.needs import counted, need_objects, need_ray, need_redis, need_spark
+from seep.backends.needs import check_addresses, counted, need_objects, need_ray, need_redis, need_spark
 from seep.backends.process import end_workers
 from seep.errors import Misuse, Retry, SeepError, error_of
 from seep.flow.build import Flow
 from seep.flow.check import kept, prepared, runnable
+from seep.model.counts import seconds as seconds_number
 from seep.model.counts import whole as whole_number
 from seep.protocol.journal import Journal, Replace
 from seep.running import views
@@ -31,7 +33,7 @@ from seep.running.savepoint import Savepoint, new_savepoint, savepoint_at, sourc
 from seep.running.state import check_operator, state_table
 from seep.running.upgrading import planned
 from seep.runtime import controllernumbers
-from seep.runtime.api import ApiServer
+from seep.runtime.api import ApiServer, check_port
 from seep.runtime.control import HostControl
 from seep.runtime.controller import FAILED, ControllerHost
 from seep.runtime.deadletters import NAME as LETTERS
@@ -82,12 +84,12 @@ def start(
         raise Misuse("on='inline' runs to the end of its input, and there is no job to hold; call seep.run(flow)")
     workers, spare = counted(on, workers, spare)
     recover_in = whole_number("recover_in", recover_in, 1)
-    if prometheus is not None and not prometheus.startswith(("http://", "https://")):
-        raise Misuse(f"prometheus={prometheus!r} is no address; give one such as http://127.0.0.1:9090")
+    check_addresses(prometheus, master=master, store=store, checkpoints=checkpoints)
     graph = runnable(flow)
     path = job_path(flow.name)
     if answers(path):
-        raise Misuse(f"flow {flow.name!r} runs already in {path}; stop it first: seep stop {flow.name}")
+        raise Misuse(f"flow {flow.name!r} runs already in {path}; stop it first: seep stop {quote(flow.name)}")
+    check_port()
     backend = _backend(on, master)
     if store is not None:
         need_redis(store)
@@ -357,7 +359,7 @@ class Job:
 
     def wait(self, timeout_seconds: float | None = None) -> Result:
         """Until the flow has ended; what it collected. Raises what made it fail."""
-        if not self.host.wait(timeout_seconds):
+        if not self.host.wait(None if timeout_seconds is None else seconds_number("timeout_seconds", timeout_seconds)):
             raise Retry(f"flow {self.name!r} is still running after {timeout_seconds} s")
         self._close_faces()
         if self.host.outcome == FAILED:

@@ -50,6 +50,8 @@ class Query:
     """One SELECT, checked against the operators of a flow."""
 
     def __init__(self, graph: Graph, sql: str) -> None:
+        if not isinstance(sql, str):
+            raise Misuse(f"sql={sql!r}; give a text, such as 'select * from store_minute'")
         self._graph, self._sql = graph, sql
         known = _tables(graph)
         with _database(PATIENCE_SECONDS) as database:

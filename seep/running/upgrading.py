@@ -42,6 +42,8 @@ def planned(
     changed = [name for name in graph.nodes if name in parts]
     _check_frame(running, graph, parts)
     for name in operators:
+        if name not in graph.nodes:
+            raise Misuse(f"no operator {name!r}; there are: {', '.join(graph.nodes)}")
         if name not in changed:
             raise Misuse(f"operator {name!r} is the same in the new app; changed: {', '.join(changed) or 'nothing'}")
     chosen = [name for name in changed if not operators or name in operators]

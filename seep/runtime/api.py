@@ -193,6 +193,11 @@ def _listen(port: int) -> socket.socket:
         raise Misuse(f"SEEP_API_PORT={port}: {why}; each flow needs a port of its own") from error
 
 
+def check_port() -> None:
+    """Refuse a port that is taken, while nothing of an earlier run is gone yet."""
+    _listen(api_port()).close()
+
+
 class ApiServer:
     """Serves in a thread until closed; writes where (`api`) and the token (`token`) into the job directory."""
 

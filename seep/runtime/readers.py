@@ -66,7 +66,8 @@ class Scraper:
         self._targets = targets
         """By worker: the address of its metrics."""
         # Packing would cost the workers more than it saves on the way.
-        self._client = httpx.Client(timeout=TIMEOUT_SECONDS, headers={"accept-encoding": "identity"})
+        # The job's own processes: no proxy of the environment lies between.
+        self._client = httpx.Client(timeout=TIMEOUT_SECONDS, headers={"accept-encoding": "identity"}, trust_env=False)
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="seep-scrape")
         self._asked: dict[str, Future[None]] = {}
         """Answers that are awaited, by address."""

@@ -13,7 +13,7 @@ import pytest
 
 import seep
 from seep.cli.main import main
-from seep.errors import Misuse
+from seep.errors import Misuse, Retry
 from seep.running.chaos import Chaos, Verdict
 from seep.running.deeds import deeds
 from seep.running.job import Job
@@ -115,10 +115,12 @@ class Crooked:
     def status(self) -> dict[str, Any]:
         epoch = self.epochs.pop(0) if len(self.epochs) > 1 else self.epochs[0]
         out = [{"partition": "out/0", "number": 0, "epoch": epoch, "worker": "w"}]
-        return {"outcome": "running", "kinds": {"out": "sink"}, "operators": {"out": out}}
+        one = {"partition": "one/0", "number": 0, "epoch": epoch, "worker": "w"}
+        kinds = {"one": "operator", "out": "sink"}
+        return {"outcome": "running", "kinds": kinds, "operators": {"one": [one], "out": out}}
 
     def scale(self, operator: str, count: int) -> dict[str, Any]:
-        return {}
+        raise Retry("it has not started yet")
 
     def kill(self, operator: str, index: int) -> dict[str, Any]:
         return {}
@@ -135,6 +137,7 @@ def test_a_crooked_job_is_found_out(begin: Start, tmp_path: Path) -> None:
     job = begin(counting("straight", 10_000, tmp_path / "gate"))
     found = Chaos(Crooked(job), job.directory.path).run("scale random every 100ms", 0.3)
     assert (found.lost, found.duplicated, found.reordered) == (2, 1, 1)
+    assert found.done["scale"] == 0, "the job cannot now, which is no reason to end without a verdict"
     assert not found.good
     assert Verdict().good
     assert Verdict().as_dict()["recovery_ms"] == {}, "nobody was killed"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ from benchmarks.workloads.windows import Sales
 from seep.cli.main import app
 from seep.connectors.contract import Committed, Opening
 from seep.connectors.generator import SPLITS
+from seep.errors import Misuse
 from seep.model.arrow import BUCKET
 
 LOAD = load.Load(keys=16, seed=7)
@@ -146,6 +148,24 @@ def test_of_several_runs_the_median_counts_but_the_worst_loss() -> None:
     assert not together(runs).verified
 
 
+def test_several_runs_beside_peers() -> None:
+    """Whether a peer was right is true or false, also of two runs; what only one of the runs has is not lost."""
+
+    def run(verified: bool, gap_ms: dict[str, float], flink: dict[str, Any]) -> Outcome:
+        polars = {"rows_per_second": 4, "verified": verified, "how": "lazy"}
+        return Outcome("x", {}, True, {"gap_ms": gap_ms, "peers": {"polars": polars, "flink": flink}}, {}, ["a note"])
+
+    one = run(True, {"count": 0}, {"unavailable": "no Java"})
+    found = together([one, run(False, {"count": 2, "p50": 3.0}, {"rows_per_second": 8, "verified": True})])
+    assert found.figures["gap_ms"] == {"count": 1, "p50": 3.0}
+    peers = found.figures["peers"]
+    assert peers["polars"] == {"rows_per_second": 4, "verified": False, "how": "lazy"}
+    assert peers["flink"] == {"unavailable": "no Java", "rows_per_second": 8, "verified": True}
+    assert type(peers["polars"]["verified"]) is type(peers["flink"]["verified"]) is bool
+    assert together([one, one]).figures["peers"] == one.figures["peers"]
+    assert found.notes == ["a note"]
+
+
 def test_pauses_are_measured_for_each_size() -> None:
     found = pauses_ms((200,), (10, 1_000))
     assert list(found) == ["full, 200 keys", "10 of 200 keys"]
@@ -176,6 +196,17 @@ def test_runs_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert found["machine"]["cores"] >= 1
 
 
+def test_what_was_not_measured_is_null_in_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    figures = {"latency_ratio": float("inf"), "gap_ms": {"p50": float("nan")}}
+    monkeypatch.setattr("benchmarks.zombie.run", lambda options, tell: Outcome("zombie", {}, True, figures, {}))
+    assert CliRunner().invoke(app, ["bench", "zombie", "--json", str(tmp_path / "out.json")]).exit_code == 0
+    found = json.loads((tmp_path / "out.json").read_text(), parse_constant=refuse)
+    assert (found["latency_ratio"], found["gap_ms"]) == (None, {"p50": None})
+
+
 def test_the_command_line_writes_one_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = pytest.importorskip(MODULES["zombie"])
 
@@ -197,8 +228,30 @@ def test_the_command_line_writes_one_object(tmp_path: Path, monkeypatch: pytest.
     assert json.loads(printed.stdout)["verified"] is False
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["keyed-count", "--on", "inline"], "--on inline: benchmarks run on: local, spark, ray"),
+        (["zombie", "--on", "mars"], "--on mars: benchmarks run on: local, spark, ray"),
+        (["recovery", "--part", "upgrade"], "recovery has no part 'upgrade'; those with parts are: kafka, "),
+        (["overhead", "--part", "upgrade"], "overhead has no part 'upgrade'; it has: checkpoints, metrics"),
+        (["zombie", "--plot", "out.xyz"], "--plot out.xyz: no picture ends in .xyz; give a file such as out.png"),
+    ],
+)
+def test_what_cannot_be_run_or_drawn_is_refused_before_anything_runs(
+    arguments: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("benchmarks.catalogue._once", pytest.fail)
+    refused = CliRunner().invoke(app, ["bench", *arguments]).exception
+    assert isinstance(refused, Misuse)
+    assert says in str(refused)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_wrong_names_and_sizes_are_refused() -> None:
     runner = CliRunner()
     assert "there are: keyed-count" in str(runner.invoke(app, ["bench", "speed"]).exception)
     assert "has no peers" in str(runner.invoke(app, ["bench", "zombie", "--peers", "polars"]).exception)
     assert "250MB" in str(runner.invoke(app, ["bench", "rescale", "--state", "much"]).exception)
+    assert "--seed" in runner.invoke(app, ["bench", "keyed-count", "--seed", "-1"]).stderr

@@ -72,6 +72,36 @@ def test_what_a_console_sink_prints_is_on_the_console(run: Run) -> None:
         assert sorted(one["row"]["word"] for one in told if one.get("sink") == "screen") == ["a", "b"]
 
 
+PRINTING = """
+import seep
+
+def shown(row):
+    print("screen: {row}", row.n)
+    return {"n": row.n}
+
+def build():
+    print("built")
+    return flow
+
+print("loaded")
+flow = seep.Flow("printing")
+numbers = flow.source("numbers", seep.MemorySource([{"n": 1}, {"n": 2}])).map(shown, schema={"n": int})
+"""
+
+
+@pytest.mark.parametrize("end", ['numbers.collect("all")', 'numbers.sink("screen", seep.ConsoleSink())'])
+def test_what_an_app_prints_is_not_among_machine_readable_lines(run: Run, end: str) -> None:
+    app = f"{PRINTING}{end}\n"
+    for verb, *options in (("check",), ("graph",), ("run", "--on", "inline"), ("run", "--on", "local")):
+        code, out, problem = run(verb, app, *options, "--json")
+        assert code == 0
+        assert all(isinstance(json.loads(line), dict) for line in out.splitlines())
+        assert problem.splitlines()[:2] == ["loaded", "built"]
+        if "inline" in options:
+            assert problem.splitlines()[2:] == ["screen: {row} 1", "screen: {row} 2"]
+    ElementTree.fromstring(run("graph", app, "--format", "svg")[1])
+
+
 @pytest.mark.parametrize("more", ["again = flow", "def build(): return flow"])
 def test_a_flow_of_two_names_is_one(run: Run, more: str) -> None:
     assert run("check", f"{APP}\n{more}\n") == (0, "words: ok\n", "")

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from seep.cli.client import Remote
 from seep.cli.main import main
 from seep.errors import Misuse
+from seep.running.before import answers
 from seep.runtime.api import ApiServer
 from seep.runtime.home import jobs_home
+from seep.runtime.stores.files import escape
 
 STATUS = {
     "flow": "my sales",
@@ -174,6 +179,109 @@ def test_a_job_that_is_gone(run: Run, tmp_path: Path) -> None:
     assert code == 3
     assert "does not answer" in problem
     assert "silent" in run("ps")[1]
+
+
+def test_work_may_take_longer_than_an_answer(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seep.cli.client.TIMEOUT_SECONDS", 0.5)
+    savepoint, over = Control.savepoint, threading.Event()
+
+    def slow(self: Control, *_: object) -> dict[str, Any]:
+        over.wait(1.5)
+        return savepoint(self, "v1")
+
+    monkeypatch.setattr(Control, "savepoint", slow)
+    assert run("savepoint", "my sales", "v1")[0] == 0
+    monkeypatch.setattr(Control, "status", slow)
+    code, _, problem = run("ps", "my sales")
+    assert (code, "does not answer" in problem) == (3, True)
+    over.set()
+
+
+def test_chaos_does_not_wait_until_an_operator_is_scaled(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has paused and cut meanwhile would stay so, and what waits for that would never be done."""
+    asked, over = threading.Event(), threading.Event()
+    scale = Control.scale
+
+    def slow(self: Control, operator: str, count: int, dry_run: bool = False) -> dict[str, Any]:
+        if not dry_run:
+            asked.set()
+            over.wait(60)
+        return scale(self, operator, count, dry_run)
+
+    monkeypatch.setattr(Control, "scale", slow)
+    remote = Remote("my sales")
+    assert remote.scale("count", 3)["count"] == 3
+    assert asked.wait(60)
+    assert remote.status() == STATUS
+    with pytest.raises(Misuse, match="no operator 'cuont'"):
+        remote.scale("cuont", 3)
+    over.set()
+
+
+class Stranger(BaseHTTPRequestHandler):
+    """Has got the port of a job that was killed."""
+
+    said = (200, b"<html>")
+
+    def do_GET(self) -> None:
+        self.send_response(self.said[0])
+        self.end_headers()
+        self.wfile.write(self.said[1])
+
+    def do_POST(self) -> None:
+        self.do_GET()
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+@pytest.mark.parametrize("said", [(200, b"<html>"), (404, b"nothing"), (401, b'{"error": "who are you?"}')])
+def test_somebody_else_at_the_address_of_a_job_that_is_gone(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: tuple[int, bytes]
+) -> None:
+    home = tmp_path / "my%20sales"
+    assert not answers(tmp_path)
+    assert answers(home)
+    monkeypatch.setattr(Stranger, "said", said)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as stranger:
+        threading.Thread(target=stranger.serve_forever, daemon=True).start()
+        (home / "api").write_text(f"http://127.0.0.1:{stranger.server_port}")
+        for call in (("stop", "my sales"), ("explain", "my sales"), ("ps", "my sales")):
+            code, _, problem = run(*call)
+            assert (code, len(problem.splitlines())) == (3, 1)
+            assert f"somebody else is there ({said[0]} " in problem
+            assert "seep run APP --resume" in problem
+        assert run("ps") == (0, "my sales  silent  workers: 0\n", "")
+        assert not answers(home), "it can be resumed"
+        stranger.shutdown()
+
+
+@pytest.mark.parametrize("proxy", ["http://127.0.0.1:9", "socks5://127.0.0.1:9"])
+def test_a_proxy_of_the_environment_is_not_between(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, proxy)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    assert json.loads(run("ps", "my sales", "--json")[1]) == STATUS
+    assert answers(tmp_path / "my%20sales")
+
+
+def test_ps_of_flows_with_very_long_names_and_of_those_that_have_just_ended(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my%20sales").rename(tmp_path / escape("販売" * 20))
+    (tmp_path / "ended").mkdir()
+    (tmp_path / "ended" / "api").touch()  # its token is gone already
+    code, out, problem = run("ps")
+    assert (code, problem) == (0, "")
+    assert out.splitlines()[0] == "my sales  running  workers: 1"
+    assert run("state", "販売" * 20, "select * from count", "--at", "v1") == (
+        0,
+        "key  n  note\n0 rows at epoch 9\n",
+        "",
+    )
 
 
 @pytest.mark.parametrize(("given", "home"), [("", ".seep"), (None, ".seep"), ("x", "x")])

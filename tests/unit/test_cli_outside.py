@@ -46,6 +46,11 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(op
     assert ended("bench", "keyed-count", option, "/nowhere/x") == (2, wanted)
 
 
+def test_progress_that_nobody_watches_leaves_no_line() -> None:
+    wanted = "seep: kafka --on ray; it runs on: local, spark\n"
+    assert ended("bench", "kafka", "--on", "ray") == (2, wanted)
+
+
 def test_output_that_takes_nothing_is_one_line(app: str) -> None:
     with open("/dev/full", "wb") as full:
         wanted = "seep: standard output: No space left on device; with --debug it says more\n"

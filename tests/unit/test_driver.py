@@ -55,7 +55,7 @@ class Visits(seep.Operator):
 def sales_flow() -> seep.Flow:
     flow = seep.Flow("sales", checkpoint="200ms")
     sales = flow.source("sales", seep.MemorySource([sale("x", 1)]), time="at", lateness="10s")
-    good = sales.filter(pl.col("amount") != 0)
+    good = sales.filter(pl.col("amount") != 0).named("inside")
     minute = good.key_by("store").window(seep.tumbling("1m"), revenue=seep.total("amount")).named("minute")
     minute.collect("minutes")
     good.key_by("store").aggregate(n=seep.count()).named("count").collect("counts")
@@ -156,6 +156,8 @@ def test_a_nan_is_no_difference() -> None:
         (lambda driver: driver.scale("count", 99), "count may have 1 to 16 partitions, not 99"),
         (lambda driver: driver.scale("count", 0), "count may have 1 to 16 partitions, not 0"),
         (lambda driver: driver.scale("count", 2.5), "count=2.5; give a whole number"),
+        (lambda driver: driver.kill("nobody", 0), "no operator 'nobody'; there are: [^0-9]*$"),  # no sinks of our own
+        (lambda driver: driver.kill("inside", 0), "inside runs inside the operator before it; kill that one"),
         (lambda driver: driver.kill("count", "0"), "index='0'; give a whole number"),
         (lambda driver: driver.feed("sales", sale("a", 1)), "give a list of rows"),
         (lambda driver: driver.feed("sales", "a"), "give a list of rows"),

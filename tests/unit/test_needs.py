@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,6 +93,16 @@ def test_a_master_that_is_not_there(home: Path, monkeypatch: pytest.MonkeyPatch,
 def test_a_wrong_place_is_refused_before_anything_is_removed(home: Path, on: str, master: str | None) -> None:
     with pytest.raises(seep.Misuse):
         start(on, master)
+    assert (home / "kept" / "store").exists()
+
+
+@pytest.mark.parametrize("name", ["master", "store", "checkpoints", "prometheus"])
+def test_an_address_that_is_no_text(home: Path, name: str) -> None:
+    flow = seep.Flow("kept")
+    flow.source("rows", seep.MemorySource([{"a": 1}])).collect("out")
+    wrong: Any = {name: 9090}
+    with pytest.raises(seep.Misuse, match=f"^{name}=9090 is no address; give a text$"):
+        seep.start(flow, on="local", **wrong)
     assert (home / "kept" / "store").exists()
 
 

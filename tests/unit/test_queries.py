@@ -111,6 +111,7 @@ def test_the_number_of_rows_is_bounded_where_they_travel_as_json(ran: Ran, monke
         ("selec 1", 'sql: syntax error at or near "selec"'),
         ("select 1; select 2", "sql: 2 statements; give one select"),
         ("", "sql: 0 statements; give one select"),
+        (7, "sql=7; give a text, such as 'select * from store_minute'"),
         ("select wrod from by_word", 'sql: Binder Error: Referenced column "wrod" not found'),
         ("select sum(word) from by_word", "sql: Binder Error: "),
         ("select * from '/etc/passwd'", "sql: no table '/etc/passwd'"),
@@ -128,7 +129,7 @@ def test_the_number_of_rows_is_bounded_where_they_travel_as_json(ran: Ran, monke
         ("call pragma_version()", "sql: "),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line_before_anything_is_loaded(ran: Ran, sql: str, said: str) -> None:
+def test_what_is_wrong_is_said_in_one_line_before_anything_is_loaded(ran: Ran, sql: Any, said: str) -> None:
     ran.loaded.clear()
     with pytest.raises(Misuse) as refused:
         ran.ask(sql)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx
@@ -151,6 +152,30 @@ def read_until(scraper: Scraper, enough: Callable[[Samples], bool]) -> Samples:
         if enough(found):
             return found
     raise AssertionError("the numbers never came")
+
+
+class Metrics(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(told(0, 1.0).encode())
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+@pytest.mark.parametrize("proxy", ["http://127.0.0.1:9", "socks5://127.0.0.1:9"])
+def test_a_proxy_of_the_environment_is_not_between(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, proxy)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Metrics) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        scraper = Scraper(lambda: {"w0": f"http://127.0.0.1:{server.server_port}/metrics"})
+        read_until(scraper, lambda found: busy_of(0) in found)
+        scraper.close()
+        server.shutdown()
 
 
 def test_all_workers_are_asked_at_once(dozen: tuple[Workers, Scraper]) -> None:

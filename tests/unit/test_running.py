@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -20,10 +22,12 @@ from seep.flow.compile import compile_flow
 from seep.flow.logical import Vertex
 from seep.model.epoch import Moment
 from seep.model.ids import BEGINNING, EVERYTHING, Generation, PartitionId
+from seep.running import Job
 from seep.running.state import check_operator, saved_graph, state_table
 from seep.running.witness import Witness
 from seep.runtime.job import JobDirectory
 from seep.state.checkpoint import Checkpoint
+from seep.testing import chaos
 
 ROOT = Path(__file__).parents[2]
 ROWS = [
@@ -154,6 +158,29 @@ def test_what_cannot_run_is_refused() -> None:
         seep.start(flow_of_all(), on="local", master="x")
     with pytest.raises(seep.Misuse, match="nothing to resume"):
         seep.start(flow_of_all(), resume=True)
+
+
+@pytest.mark.parametrize("wrong", ["10s", -1, True, float("nan")])
+def test_what_is_no_number_of_seconds_is_refused(wrong: Any) -> None:
+    job: Any = SimpleNamespace(host=SimpleNamespace(wait=pytest.fail))
+    with pytest.raises(Misuse, match=f"^timeout_seconds={wrong!r}; give a number of seconds, such as 30$"):
+        Job.wait(job, wrong)
+    with pytest.raises(Misuse, match=f"^seconds={wrong!r}; give a number of seconds, such as 30$"):
+        chaos(job, "kill every 1s", wrong)
+
+
+def test_a_port_that_is_taken_is_refused_while_an_earlier_run_is_still_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEEP_HOME", str(tmp_path))
+    kept = tmp_path / "all" / "store" / "kept"
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setenv("SEEP_API_PORT", str(taken.getsockname()[1]))
+        with pytest.raises(Misuse, match="each flow needs a port of its own"):
+            seep.start(flow_of_all(), workers=1)
+    assert kept.exists()
 
 
 def test_a_sink_nobody_feeds_is_refused_before_anything_starts() -> None:

@@ -107,6 +107,17 @@ def test_the_command_compares_policies(tmp_path: Path) -> None:
     assert (tmp_path / "policies.png").stat().st_size > 10_000
 
 
+@pytest.mark.parametrize("plot", ["out.xyz", "nowhere/out.png"])
+def test_a_picture_that_cannot_be_drawn_is_refused_before_anything_is_reckoned(
+    plot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = CliRunner().invoke(app, ["simulate", "--policy", "rate", "--trace", "step", "--plot", plot])
+    assert isinstance(answer.exception, Misuse)
+    assert str(answer.exception).startswith(f"--plot {plot}: ")
+    assert answer.output == ""
+
+
 def test_what_the_amounts_make_of_latency_and_state() -> None:
     """A quarter of a second of work waits before the one operator, more at the source, and each row is remembered."""
     few, enough = (

@@ -59,6 +59,34 @@ class Unrepeated(ByUser):
     repeated = None
 
 
+class Different(ByUser):
+    def answer(self, frames):
+        return frames["clicks"].group_by("user").agg(n=pl.len().cast(pl.Int64) + 1)
+
+
+class Unanswered(ByUser):
+    def answer(self, frames):
+        return frames["clicks"].group_by("usr").agg(n=pl.len())
+
+
+class Unbuilt(ByUser):
+    def build(self, streams):
+        raise ValueError("not\\ntoday")
+
+
+class Miskeyed(ByUser):
+    def build(self, streams):
+        return streams["clicks"].key_by("usr").aggregate(n=seep.count())
+
+
+class Misnamed(ByUser):
+    columns = ("user", "m")
+
+
+class Rowless(ByUser):
+    blocks = {"clicks": lambda split, rows, seed: rows / 0}
+
+
 class Raising:
     def __init__(self):
         raise ValueError("not today")
@@ -84,6 +112,14 @@ def test_several_sweeps_make_every_combination() -> None:
         (["state=much"], "'much' is no value of state"),
         (["policy=rate,clever"], "'clever' is no value of policy"),
         (["keys=1", "keys=2"], "swept twice"),
+        (["keys=-1"], "'-1' is no value of keys: give a whole number from 1 up"),
+        (["kills=2,0"], "'0' is no value of kills: give a whole number from 1 up"),
+        (["rows=999"], "'999' is no value of rows: give a whole number from 1000 up"),
+        (["workers=1.5"], "'1.5' is no value of workers: give a whole number from 1 up"),
+        (["seed=-7"], "'-7' is no value of seed: give a whole number from 0 up"),
+        (["rate=0"], "'0' is no value of rate: give a number from 1 up"),
+        (["rate=nan"], "'nan' is no value of rate: give a number from 1 up"),
+        (["seconds=inf"], "'inf' is no value of seconds: give a number from 0.1 up"),
     ],
 )
 def test_what_is_no_sweep(sweeps: list[str], says: str) -> None:
@@ -158,6 +194,12 @@ def test_a_workload_of_ones_own(beside: Path) -> None:
         ("mine_to_measure:Lacking", "has no build, answer, columns; it needs blocks, build, answer, columns"),
         ("mine_to_measure:Undecided", "give `time` .* or `keys`"),
         ("mine_to_measure:Unrepeated", "a Table needs `repeated`"),
+        ("mine_to_measure:Different", "over rows that came once each, `answer` and `repeated` differ"),
+        ("mine_to_measure:Unanswered", "'mine_to_measure:Unanswered': answer raises ColumnNotFoundError: .*usr"),
+        ("mine_to_measure:Unbuilt", "build raises ValueError: not today"),
+        ("mine_to_measure:Miskeyed", "build: .*usr"),
+        ("mine_to_measure:Misnamed", "build gives no m; it gives user, n"),
+        ("mine_to_measure:Rowless", "blocks raises ZeroDivisionError"),
         ("mine_to_measure:Raising", "cannot be made: ValueError: not today"),
         ("broken_to_measure:X", "No module named 'nothing_of_that_name'"),
         ("ending_to_measure:X", "ending_to_measure raises SystemExit: 3"),

@@ -97,8 +97,10 @@ def test_two_that_changed_and_one_that_was_asked_for(job: Job) -> None:
         planned(directory, new)
     assert [name for name, _ in planned(directory, new, drop=["first.kept"])] == ["first", "second"]
     assert [name for name, _ in planned(directory, new, ["second"])] == ["second"]
-    with pytest.raises(seep.Misuse, match=r"'third' is the same in the new app; changed: first, second"):
-        planned(directory, new, ["third"])
+    with pytest.raises(seep.Misuse, match=r"'second' is the same in the new app; changed: first"):
+        planned(directory, flow_of(chained(Marked(), Sums())), ["second"])
+    with pytest.raises(seep.Misuse, match=r"no operator 'nobody'; there are: .*first, second"):
+        planned(directory, new, ["nobody"])
     with pytest.raises(seep.Misuse, match=r"drop second.x|drop first.kept: give"):
         planned(directory, new, ["second"], drop=["first.kept"])
 
