@@ -51,11 +51,13 @@ class SourcePartition:
         self.running = False
         self.fenced = False
         self.failure = ""
-        self.next_cut_ms = desk.now_ms
+        self.next_cut_ms = self.truncated_ms = desk.now_ms
         self.pace = Pace(desk.settings.first_epoch_rows, desk.settings.epoch_ms)
         self.appending: tuple[int, Record, dict[str, Batch]] | None = None
         self.logged = False
-        self.truncated = self.rows = 0
+        self.truncated = self.forgettable = self.rows = 0
+        self.lingers = all(graph.nodes[edge.target].kind == "sink" for edge in graph.outputs(self.node.name))
+        """Operators trim some checkpoints later, sinks at once: what those trim is forgotten a while after."""
         self.bases: dict[PartitionId, Record] = {}
         self._fence(desk.call)
 
@@ -336,14 +338,23 @@ class SourcePartition:
                         self._truncate()
 
     def _truncate(self) -> None:
-        """Keep the newest record that is trimmed everywhere: it says where the next one starts."""
+        """Keep the newest record that is trimmed everywhere: it says where the next one starts. And some before it: an
+        epoch that the controller is about to fix may be over here."""
         below = min(b.trimmed.epoch for b in self.outputs.buffers.values())
-        if below > self.truncated and self.desk.journal.replacing(self.entry.partition) is None:
+        if self.lingers and self.desk.now_ms - self.truncated_ms < self.desk.settings.retry_ms:
+            below = 0
+        elif self.lingers:
+            below, self.forgettable, self.truncated_ms = self.forgettable, below, self.desk.now_ms
+        if below > self.truncated and not self._is_read():
             self.truncated = below
             self.told.trimmed(below)
             self.desk.effects.append(Truncate(self.entry.partition, self.entry.generation, below))
         if self._said_all:
             self.desk.changed = True
+
+    def _is_read(self) -> bool:
+        """New sources go on where this log ends; a savepoint or an audit asks where it stood at one epoch."""
+        return any(not r.operator or self.entry.partition in r.old for r in self.desk.journal.replaces)
 
     @property
     def _said_all(self) -> bool:

@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from seep.errors import DataLoss, Misuse
+from seep.errors import DataLoss, Misuse, Retry
 from seep.model.arrow import ArrowState, compact
 from seep.model.ids import KeyRange, PartitionId
 from seep.partition.contract import Graph
@@ -158,7 +158,10 @@ def source_positions(store: Any, journal: Journal, source: str, epoch: int) -> d
     now_ms, watermark = 0, None
     for entry in journal.of(source):
         reply = store.perform(ReadLog(0, entry.partition))
-        records = [record for at, record in (reply.value if reply else ()) if at <= epoch]
+        found = reply.value if reply else ()
+        records = [record for at, record in found if at <= epoch]
+        if found and not records and entry.first <= epoch:
+            raise Retry(f"where {source} stood at epoch {epoch} is forgotten already; try again")
         if records:
             splits.update(records[-1]["splits"])
             now_ms = max(now_ms, records[-1]["now"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import seep
@@ -40,6 +41,32 @@ def test_restored_with_another_parallelism(begin: Callable[..., Job], tmp_path: 
     begun = {row["key"]: row["count"] for row in reversed(rows)}
     marked = [{**row, "change": "insert" if row["count"] == begun[row["key"]] else "update"} for row in rows]
     assert_exact(marked, ROWS)
+
+
+def passed_on(rows: int, gate: Path) -> seep.Flow:
+    flow = seep.Flow("passed", epoch="20ms", checkpoint="200ms")
+    flow.source("numbers", Gated(rows, 1_000, gate)).filter(pl.col("n") % 2 == 0).collect("even")
+    return flow
+
+
+@pytest.mark.timeout(60)
+def test_a_flow_without_state_goes_on_where_it_stood(begin: Callable[..., Job], tmp_path: Path) -> None:
+    """Its sink needs no epoch again that it has committed; where the source stood then must be known all the same."""
+    job = begin(passed_on(ROWS, tmp_path / "gate"))
+    for _ in range(3):
+        advance(job, 10, "even")
+        assert (job.audit()["problems"], job.audit()["balanced"]) == ([], True)
+    job.savepoint("v1")
+    advance(job, 10, "even")
+    job.close()
+    before = job.result()["even"]["n"].to_pylist()
+
+    (tmp_path / "gate").touch()
+    job = begin(passed_on(ROWS, tmp_path / "gate"), restore="v1")
+    after = job.wait(60)["even"]["n"].to_pylist()
+    earlier = set(before) - set(after)
+    assert earlier
+    assert sorted([*earlier, *after]) == list(range(0, ROWS, 2))
 
 
 @pytest.mark.timeout(60)

@@ -73,6 +73,22 @@ CUTTING = (
         "below = max(b.newest.epoch for b",
     ),
     Mutant(
+        "truncate-while-read",
+        "the epoch log is kept while a savepoint or an audit asks where the source stood",
+        SOURCE,
+        "if below > self.truncated and not self._is_read():",
+        "if below > self.truncated:",
+        "log-is-cut-a-while-after-a-sink-has-committed",
+    ),
+    Mutant(
+        "truncate-behind-a-sink",
+        "what a sink has let go of stays in the epoch log for a while, since an epoch is fixed by what was reported",
+        SOURCE,
+        "below, self.forgettable, self.truncated_ms = self.forgettable, below, self.desk.now_ms",
+        "self.forgettable, self.truncated_ms = below, self.desk.now_ms",
+        "log-is-cut-a-while-after-a-sink-has-committed",
+    ),
+    Mutant(
         "cut-while-agreeing",
         "in a hand-over an old source cuts nothing more of its own",
         SOURCE,

@@ -206,6 +206,27 @@ def log_is_cut_where_nobody_needs_it() -> None:
     bench.cut(10.0)
     bench.cut(20.0)
     demand(bench.trim(4) == [] and bench.trim(6) == [6] and bench.trim(6) == [] and bench.trim(7) == [7], "not there")
+    read = Replace(1, "", (), (), False, 8)
+    bench.cut(30.0)
+    bench.journal(replaces=(read,))
+    demand(bench.trim(8) == [], "a savepoint asks where it stood")
+    bench.journal(replaces=())
+    bench.cut(40.0)
+    demand(bench.trim(9) == [9], "nobody asks any more")
     bench.source.stop()
     bench.subscribe()
     demand(not bench.announced() and bench.tick(100.0) is None and bench.source.status().epoch == -1, "it goes on")
+
+
+@scenario
+def log_is_cut_a_while_after_a_sink_has_committed() -> None:
+    """It needs no checkpoint for that, so it trims at once; and an epoch to be fixed is chosen by what was reported."""
+    bench = Bench(taker="sink")
+    found = []
+    for number, now_ms in enumerate((0.0, 50.0, 110.0, 150.0, 220.0, 330.0)):
+        bench.cut(now_ms)
+        found.append(bench.trim(5 + number))
+    demand(found == [[], [], [], [], [7], [9]], f"{found}")
+    bench.journal(replaces=(Replace(1, "", (), (), False, 12),))
+    bench.cut(440.0)
+    demand(bench.trim(11) == [], "a savepoint asks where it stood")

@@ -59,11 +59,17 @@ class Rows:
 
 class Bench:
     def __init__(
-        self, *log: tuple[int, Any], mine: Entry = MINE, turn: int = 0, begins: tuple[int, ...] = (), **knobs: Any
+        self,
+        *log: tuple[int, Any],
+        mine: Entry = MINE,
+        turn: int = 0,
+        begins: tuple[int, ...] = (),
+        taker: str = "operator",
+        **knobs: Any,
     ) -> None:
         self.rows = Rows()
         node = Node("s", "source", lambda: self.rows, turn=turn)
-        self.graph = Graph({"s": node, "a": Node("a", "operator", None)}, (EDGE,))
+        self.graph = Graph({"s": node, "a": Node("a", taker, None)}, (EDGE,))
         few = {"epoch_ms": 10.0, "retry_ms": 100.0, "epoch_rows": 100, "first_epoch_rows": 100}
         self.desk = Desk("w1", Settings(**{**few, **knobs}))
         self.desk.journal = Journal(1, 1, {S3: mine, A0: TAKER}, begins=begins)
