@@ -37,7 +37,7 @@ class _Unfit(ValueError):
     """The rest of the sentence "row 3 has ..."."""
 
 
-_REFUSED = (pa.ArrowException, TypeError, OverflowError, UnicodeEncodeError, _Unfit)
+_REFUSED = (pa.ArrowException, TypeError, ValueError, OverflowError, _Unfit)
 
 
 def column_of(values: Sequence[Any], declared: pa.Field, kind: pa.DataType) -> pa.Array:
