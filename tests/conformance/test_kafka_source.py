@@ -181,6 +181,25 @@ def delete_before(kafka: KafkaBroker, topic: str, offset: int) -> None:
         done.result(PATIENCE_SECONDS)
 
 
+def test_what_ends_with_the_marks_of_transactions_loses_nothing_by_retention(kafka: KafkaBroker, topic: str) -> None:
+    """A topic that stands still keeps nothing in the end, and begins behind the mark of its last transaction."""
+    write_in_transactions(kafka.address, topic, [(True, rows(range(3))), (False, rows(range(3, 6)))])
+    source = source_of(kafka, topic, load=None).prepared()
+    piece = read(source, 0, None)
+    behind = read(source, 0, piece.position)
+    assert (numbers_of([(None, piece)]), behind.record.num_rows, behind.refused) == ([0, 1, 2], 0, ())
+    assert (piece.position, behind.position) == (3, 8)
+    assert (source.read(0, 8, None, 10, 0), source.caught_up(0, 8), source.behind(0, 8, 0)) == (None, True, 0)
+    again = source.read(0, 3, 8, 2**62, 0)
+    assert again is not None and again.record.num_rows == 0
+    delete_before(kafka, topic, 8)
+    late = source_of(kafka, topic, load=None).prepared()
+    assert late.read(0, 8, None, 10, 0) is None
+    write(kafka.address, topic, rows([6]), partition=0)
+    for reader in (late, source):
+        assert numbers_of([(None, read(reader, 0, 8))]) == [6]
+
+
 def test_topics_of_a_pattern_are_read_as_one_source(kafka: KafkaBroker) -> None:
     for name, partitions in (("like-b", 2), ("like-a", 1), ("unlike-c", 1)):
         make_topic(kafka.address, name, partitions)

@@ -265,6 +265,8 @@ class KafkaSource:
             passed = bool(messages) and messages[-1].offset() >= end - 1
             ended = passed or (not messages and reader.end >= end)
         if not messages and not ended:
+            if reader.end > at:  # what came last is no message
+                return self._rows(reader, [], at, reader.end, False)
             if not is_gone():
                 return None
             if not self._skips:
