@@ -72,7 +72,7 @@ class _FilePartition:
         self._format = format
         self._ending = f"-{run}{_ENDINGS[format]}" if run else _ENDINGS[format]
         self._pending: list[tuple[int, pa.RecordBatch]] = []
-        self._done = -1
+        self._done = 0
 
     def publish(self, commits: Sequence[Committed]) -> int:
         for commit in commits:

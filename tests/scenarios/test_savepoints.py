@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -67,6 +69,33 @@ def test_a_flow_without_state_goes_on_where_it_stood(begin: Callable[..., Job], 
     earlier = set(before) - set(after)
     assert earlier
     assert sorted([*earlier, *after]) == list(range(0, ROWS, 2))
+
+
+@pytest.mark.timeout(60)
+def test_nothing_that_a_savepoint_covers_is_held_back_by_a_sink(begin: Callable[..., Job], tmp_path: Path) -> None:
+    """A file holds many epochs, and who starts from the savepoint writes none of those before it."""
+
+    def filed() -> seep.Flow:
+        flow = seep.Flow("filed", epoch="50ms", checkpoint="200ms")
+        numbers = flow.source("numbers", Gated(5_000, 500, tmp_path / "gate"))
+        numbers.sink("out", seep.FileSink(tmp_path / "out", format="jsonl"))
+        return flow
+
+    def written() -> set[int]:
+        lines = [line for path in tmp_path.glob("out/*.jsonl") for line in path.read_text().splitlines()]
+        return {json.loads(line)["n"] for line in lines}
+
+    job = begin(filed())
+    deadline = time.monotonic() + 30
+    while not written():
+        assert time.monotonic() < deadline, "nothing is written"
+        time.sleep(0.05)
+    job.savepoint("v1")
+    job.close()
+    assert len(written()) < 5_000
+    (tmp_path / "gate").touch()
+    begin(filed(), restore="v1").wait(30)
+    assert written() == set(range(5_000))
 
 
 @pytest.mark.timeout(60)
