@@ -191,7 +191,8 @@ def test_what_ends_with_the_marks_of_transactions_loses_nothing_by_retention(kaf
     assert (piece.position, behind.position) == (3, 8)
     assert (source.read(0, 8, None, 10, 0), source.caught_up(0, 8), source.behind(0, 8, 0)) == (None, True, 0)
     again = source.read(0, 3, 8, 2**62, 0)
-    assert again is not None and again.record.num_rows == 0
+    assert again is not None
+    assert again.record.num_rows == 0
     delete_before(kafka, topic, 8)
     late = source_of(kafka, topic, load=None).prepared()
     assert late.read(0, 8, None, 10, 0) is None
