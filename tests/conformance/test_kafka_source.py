@@ -10,10 +10,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -119,6 +120,25 @@ def test_where_a_flow_begins_is_decided_once(kafka: KafkaBroker, topic: str) -> 
     assert numbers_of([(None, read(endless, 0, None))]) == [1000]
     assert endless.behind(0, 8, 0) == 2
     assert endless.read(1, None, None, 10, 0) is None
+
+
+def test_a_partition_of_which_nothing_is_known_yet_is_asked_for_again(kafka: KafkaBroker, topic: str) -> None:
+    """A broker that answers for one partition and not for the other has not said that the other has nothing."""
+
+    class Stuttering:
+        answers = 0
+
+        def offsets_for_times(self, places: list[TopicPartition], timeout: float) -> list[Any]:
+            self.answers += 1
+            error = None if self.answers > 2 else KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)
+            return [SimpleNamespace(offset=3, error=None), SimpleNamespace(offset=-1001 if error else 5, error=error)]
+
+        def poll(self, timeout: float) -> None:
+            pass
+
+    source, stuttering = source_of(kafka, topic), Stuttering()
+    assert source._at_times(stuttering, topic, client.Trouble("me"), [1, 1]) == [3, 5]
+    assert stuttering.answers == 3
 
 
 def test_metadata_and_dead_letters_of_a_flow(kafka: KafkaBroker, topic: str) -> None:
