@@ -72,7 +72,7 @@ class _FilePartition:
         self._format = format
         self._ending = f"-{run}{_ENDINGS[format]}" if run else _ENDINGS[format]
         self._pending: list[tuple[int, pa.RecordBatch]] = []
-        self._done = -1
+        self._done = 0
 
     def publish(self, commits: Sequence[Committed]) -> int:
         for commit in commits:
@@ -142,7 +142,7 @@ def _encode(table: pa.Table, format: str) -> bytes:
 
 
 def _write_whole(target: Path, data: bytes) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
+    _make_directory(target.parent)
     # A hidden name of our own: readers that list the directory pass it by, and two writers never share it.
     aside = target.with_name(f".{target.name}.{os.getpid()}.partial")
     with aside.open("wb") as file:
@@ -150,8 +150,20 @@ def _write_whole(target: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     aside.replace(target)
-    directory = os.open(target.parent, os.O_RDONLY)
+    _sync(target.parent)
+
+
+def _make_directory(path: Path) -> None:
+    """One that a power cut takes out of its parent takes along what is in it."""
+    if not path.is_dir():
+        _make_directory(path.parent)
+        path.mkdir(exist_ok=True)
+        _sync(path.parent)
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
     try:
-        os.fsync(directory)
+        os.fsync(descriptor)
     finally:
-        os.close(directory)
+        os.close(descriptor)

@@ -38,7 +38,7 @@ class _Unfit(ValueError):
 
 
 _REFUSED = (pa.ArrowException, TypeError, ValueError, OverflowError)
-"""ValueError: also of a NaN for a time, and of text that is no Unicode."""
+"""ValueError: also `_Unfit`, a NaN for a time, and text that is no Unicode."""
 
 
 def column_of(values: Sequence[Any], declared: pa.Field, kind: pa.DataType) -> pa.Array:

@@ -70,6 +70,8 @@ class SinkPartition:
         self.unpublished: deque[tuple[int, int]] = deque()
         """Epoch and bytes of each publish not answered yet: neither the end nor the seal is final before they are."""
         self.unpublished_bytes = 0
+        self.shown = -1
+        """So far nothing is held back outside, of what was published: some sinks make one file of many epochs."""
         self.held: list[Publish] = []
         """Of these, what waits for those who had our keys before us."""
         self.closed = False
@@ -242,6 +244,7 @@ class SinkPartition:
         if self.failure:
             return
         was_behind, upto = self._is_behind(), answer.upto
+        self.shown = upto if upto >= 0 else FOREVER
         for _ in range(answer.count):
             self.unpublished_bytes -= self.unpublished.popleft()[1]
         final = not self.unpublished and (self.ended or self.closed)
@@ -296,6 +299,7 @@ class SinkPartition:
         replace = self.desk.journal.replacing(self.entry.partition)
         resting = self.running and replace is not None and self.appending is None
         refused = getattr(self.outlet, "refused", 0)
+        published = self.unpublished[0][0] - 1 if self.unpublished else FOREVER
         return Status(
             self.entry.partition,
             self.entry.generation,
@@ -313,7 +317,8 @@ class SinkPartition:
             statistics={"rows_in": self.sum[0], **({"errors": refused} if refused else {})},
             watermark=self.moment.watermark,
             heard=self.inputs.heard if self.running else -1,
-            published=self.unpublished[0][0] - 1 if self.unpublished else FOREVER,
+            published=published,
+            shown=min(published, self.shown),
         )
 
     def stop(self) -> None:

@@ -219,6 +219,8 @@ class Status:
     published: int = FOREVER
     """A sink: so far all is published that was committed; a source: the last that had rows, since empty ones are no
     progress; FOREVER: as far as `epoch`, as with others."""
+    shown: int = FOREVER
+    """A sink: nothing up to here is held back from its outside any more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ from seep.runtime.controller import ControllerHost
 from seep.state.checkpoint import Checkpoint
 
 PATIENCE_SECONDS = 60.0
+HELD_EPOCHS = 40
+"""A sink may show so many together, at most."""
 ATTEMPTS = 3
 
 
@@ -57,6 +59,17 @@ class Fixing:
                 self._release()
         finally:
             self._alone.release()
+
+    def wait_shown(self, fixed: Replace, epoch_ms: float) -> None:
+        """Until all of it is visible outside: who starts from there publishes nothing of it."""
+
+        def ready() -> bool:
+            view = self._host.view
+            statuses = [view.statuses.get(partition) for partition in view.journal.entries]
+            return all(status and status.shown >= fixed.at for status in statuses)
+
+        what = f"all that sinks have committed up to epoch {fixed.at} to be visible outside"
+        wait_until(self._host, ready, what, HELD_EPOCHS * epoch_ms / 1000)
 
     def kept(self, store: Any, operators: Iterable[str]) -> tuple[int, dict[str, list[Checkpoint]]]:
         """An epoch, and what these operators have saved of it."""
@@ -109,13 +122,14 @@ class Fixing:
             self._host.request(ReleaseEpoch(pending.number))
 
 
-def wait_until(host: ControllerHost, done: Callable[[], bool], what: str) -> None:
+def wait_until(host: ControllerHost, done: Callable[[], bool], what: str, more_seconds: float = 0.0) -> None:
     """Raises Retry when it takes too long, or the flow has ended before."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    seconds = PATIENCE_SECONDS + more_seconds
+    deadline = time.monotonic() + seconds
     while not done():
         if host.outcome:
             raise Retry(f"{what}: the flow has {host.outcome}")
         if time.monotonic() > deadline:
             latest = next((said for _, said in reversed(host.view.decisions)), "nothing")
-            raise Retry(f"{what}: not done within {PATIENCE_SECONDS:.0f} s; the controller's last step: {latest}")
+            raise Retry(f"{what}: not done within {seconds:.0f} s; the controller's last step: {latest}")
         time.sleep(0.005)

@@ -342,6 +342,7 @@ class Job:
         with self._fixing.fixed() as fixed:
             highest = max(s.epoch for s in self.host.view.statuses.values()) + HEADROOM_EPOCHS
             saved, positions, graph = self._saves(fixed), self._positions(fixed), self.host.graph
+            self._fixing.wait_shown(fixed, self.host.machine.settings.epoch_ms)
             Savepoint.write(path, self.directory.key, self.name, fixed.at, highest, saved, positions, graph)
         if is_address:
             sent(path, name)

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -121,6 +122,25 @@ def test_where_a_flow_begins_is_decided_once(kafka: KafkaBroker, topic: str) -> 
     assert endless.read(1, None, None, 10, 0) is None
 
 
+def test_a_partition_of_which_nothing_is_known_yet_is_asked_for_again(kafka: KafkaBroker, topic: str) -> None:
+    """A broker that answers for one partition and not for the other has not said that the other has nothing."""
+
+    class Stuttering:
+        answers = 0
+
+        def offsets_for_times(self, places: list[TopicPartition], timeout: float) -> list[Any]:
+            self.answers += 1
+            error = None if self.answers > 2 else KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)
+            return [SimpleNamespace(offset=3, error=None), SimpleNamespace(offset=-1001 if error else 5, error=error)]
+
+        def poll(self, timeout: float) -> None:
+            pass
+
+    source, stuttering = source_of(kafka, topic), Stuttering()
+    assert source._at_times(stuttering, topic, client.Trouble("me"), [1, 1]) == [3, 5]
+    assert stuttering.answers == 3
+
+
 def test_metadata_and_dead_letters_of_a_flow(kafka: KafkaBroker, topic: str) -> None:
     write(kafka.address, topic, rows([1]), partition=1, key=b"k", timestamp=7_000)
     write(kafka.address, topic, [b"broken", *rows([2])], partition=1, timestamp=8_000)
@@ -179,6 +199,26 @@ def delete_before(kafka: KafkaBroker, topic: str, offset: int) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.address})
     for done in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
         done.result(PATIENCE_SECONDS)
+
+
+def test_what_ends_with_the_marks_of_transactions_loses_nothing_by_retention(kafka: KafkaBroker, topic: str) -> None:
+    """A topic that stands still keeps nothing in the end, and begins behind the mark of its last transaction."""
+    write_in_transactions(kafka.address, topic, [(True, rows(range(3))), (False, rows(range(3, 6)))])
+    source = source_of(kafka, topic, load=None).prepared()
+    piece = read(source, 0, None)
+    behind = read(source, 0, piece.position)
+    assert (numbers_of([(None, piece)]), behind.record.num_rows, behind.refused) == ([0, 1, 2], 0, ())
+    assert (piece.position, behind.position) == (3, 8)
+    assert (source.read(0, 8, None, 10, 0), source.caught_up(0, 8), source.behind(0, 8, 0)) == (None, True, 0)
+    again = source.read(0, 3, 8, 2**62, 0)
+    assert again is not None
+    assert again.record.num_rows == 0
+    delete_before(kafka, topic, 8)
+    late = source_of(kafka, topic, load=None).prepared()
+    assert late.read(0, 8, None, 10, 0) is None
+    write(kafka.address, topic, rows([6]), partition=0)
+    for reader in (late, source):
+        assert numbers_of([(None, read(reader, 0, 8))]) == [6]
 
 
 def test_topics_of_a_pattern_are_read_as_one_source(kafka: KafkaBroker) -> None:

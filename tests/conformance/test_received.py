@@ -253,6 +253,11 @@ def test_what_http_does_not_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"405"),
             (b"POST / HTTP/1.1\r\nHost: x\r\nOrigin: http://evil\r\nContent-Length: 2\r\n\r\n{}", b"403"),
             (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", b"411"),
+            (
+                b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n"
+                b"2\r\n{}\r\n0\r\n\r\n",
+                b"411",
+            ),
             (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: " + large + b"\r\n\r\n", b"413"),
             (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n", b"413"),
             (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", b"400"),

@@ -709,6 +709,10 @@ class TestRedis(Contract):
         with pytest.raises(Misuse, match="appendfsync is 'everysec'; set it to 'always'"):
             check(server.url)
         client.config_set("appendfsync", "always")
+        client.config_set("no-appendfsync-on-rewrite", "yes")
+        with pytest.raises(Misuse, match="no-appendfsync-on-rewrite is 'yes'; set it to 'no'"):
+            check(server.url)
+        client.config_set("no-appendfsync-on-rewrite", "no")
         with pytest.raises(Misuse, match="does not answer"):
             check("redis://127.0.0.1:1/0")
         with pytest.raises(Misuse, match="such as redis://"):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import seep
@@ -43,32 +45,57 @@ def test_restored_with_another_parallelism(begin: Callable[..., Job], tmp_path: 
     assert_exact(marked, ROWS)
 
 
-def number(n: int) -> dict[str, int]:
-    return {"number": n}
+def passed_on(rows: int, gate: Path) -> seep.Flow:
+    flow = seep.Flow("passed", epoch="20ms", checkpoint="200ms")
+    flow.source("numbers", Gated(rows, 1_000, gate)).filter(pl.col("n") % 2 == 0).collect("even")
+    return flow
 
 
 @pytest.mark.timeout(60)
-def test_of_a_flow_from_a_source_to_a_sink_alone(begin: Callable[..., Job]) -> None:
-    """Nothing keeps a checkpoint there: without where its splits stood, it would begin at the beginning."""
-    flow = seep.Flow("straight")
-    flow.source("numbers", seep.GeneratorSource(number, rate=2_000)).collect("all")
-    job = begin(flow, workers=2)
-    for name in "abcdef":
-        advance(job, 5, "all")
-        saved = job.savepoint(name)
-        manifest = json.loads((Path(saved["path"]) / "manifest.json").read_text())
-        positions = [split[1] for split in manifest["sources"]["numbers"]["splits"].values()]
-        assert positions
-        assert None not in positions, saved["epoch"]
-        assert job.audit()["balanced"]
+def test_a_flow_without_state_goes_on_where_it_stood(begin: Callable[..., Job], tmp_path: Path) -> None:
+    """Its sink needs no epoch again that it has committed; where the source stood then must be known all the same."""
+    job = begin(passed_on(ROWS, tmp_path / "gate"))
+    for name in ("v0", "v1"):
+        advance(job, 10, "even")
+        assert (job.audit()["problems"], job.audit()["balanced"]) == ([], True)
+        job.savepoint(name)
+    advance(job, 10, "even")
     job.close()
-    before = len(job.result()["all"].to_pylist())
-    job = begin(flow, workers=2, restore="f")
-    advance(job, 5, "all")
+    before = job.result()["even"]["n"].to_pylist()
+
+    (tmp_path / "gate").touch()
+    job = begin(passed_on(ROWS, tmp_path / "gate"), restore="v1")
+    after = job.wait(60)["even"]["n"].to_pylist()
+    earlier = set(before) - set(after)
+    assert earlier
+    assert sorted([*earlier, *after]) == list(range(0, ROWS, 2))
+
+
+@pytest.mark.timeout(60)
+def test_nothing_that_a_savepoint_covers_is_held_back_by_a_sink(begin: Callable[..., Job], tmp_path: Path) -> None:
+    """A file holds many epochs, and who starts from the savepoint writes none of those before it."""
+
+    def filed() -> seep.Flow:
+        flow = seep.Flow("filed", epoch="50ms", checkpoint="200ms")
+        numbers = flow.source("numbers", Gated(5_000, 500, tmp_path / "gate"))
+        numbers.sink("out", seep.FileSink(tmp_path / "out", format="jsonl"))
+        return flow
+
+    def written() -> set[int]:
+        lines = [line for path in tmp_path.glob("out/*.jsonl") for line in path.read_text().splitlines()]
+        return {json.loads(line)["n"] for line in lines}
+
+    job = begin(filed())
+    deadline = time.monotonic() + 30
+    while not written():
+        assert time.monotonic() < deadline, "nothing is written"
+        time.sleep(0.05)
+    job.savepoint("v1")
     job.close()
-    after = [row["number"] for row in job.result()["all"].to_pylist()]
-    assert before > 0
-    assert 0 not in after, "it has begun at the beginning"
+    assert len(written()) < 5_000
+    (tmp_path / "gate").touch()
+    begin(filed(), restore="v1").wait(30)
+    assert written() == set(range(5_000))
 
 
 @pytest.mark.timeout(60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,3 +33,16 @@ def test_a_value_that_cannot_be_written_names_sink_and_column(tmp_path: Path, fo
     publish = seep.FileSink(tmp_path, format=format).open(Opening("o"))
     with pytest.raises(seep.Misuse, match=f"FileSink: rows of sink 'o': 'odd' cannot be written as {format}"):
         publish([Committed(1, record, True)])
+
+
+def test_directories_that_are_made_are_synced_into_their_parents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power cut takes them out of there, with files of which the log knows nothing any more."""
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    record = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([0], pa.uint16())], names=["n", BUCKET])
+    deep = tmp_path / "a" / "b"
+    seep.FileSink(deep, format="jsonl").open(Opening("o"))([Committed(1, record, True)])
+    places = [tmp_path, deep.parent, *deep.iterdir(), deep]
+    assert synced == [path.stat().st_ino for path in places]

@@ -12,6 +12,12 @@ BOTH: list[tuple[str, dict[str, Any], str]] = [
     ("sales", {"config": {1: 1}}, "1 is no name of a setting"),
     ("sales", {"config": "x"}, "config='x'; give a dict"),
     ("sales", {"config": [("client.id", "x")]}, "give a dict from names of settings"),
+    ("sales", {"config": {"topic.acks": 0}}, "'topic.acks' is seep's own to choose"),
+    ("sales", {"config": {"topic.auto.offset.reset": "latest"}}, "is seep's own to choose"),
+    ("sales", {"config": {"sasl.kerberos.principal": "x; touch y"}}, "part of a command that a shell runs"),
+    ("sales", {"config": {"sasl.kerberos.keytab": "$(touch y)"}}, "part of a command that a shell runs"),
+    ("sales", {"config": {"sasl.kerberos.principal": "-V"}}, "part of a command that a shell runs"),
+    ("sales", {"config": {"logger": "x"}}, "load or run code"),
     ("a b/c", {}, "no topic can have this name"),
     ("..", {}, "no topic can have this name"),
     ("a\n", {}, "no topic can have this name"),
@@ -39,3 +45,13 @@ def test_what_are_no_headers(headers: Any) -> None:
 def test_names_of_topics() -> None:
     for topic in ("a", "...", "x" * 249, "Sales_2.v-1"):
         assert seep.KafkaSink(topic, servers="127.0.0.1:1").topic == topic
+
+
+def test_settings_that_look_like_refused_ones_are_taken() -> None:
+    config = {
+        "topic.metadata.refresh.interval.ms": 1_000,
+        "sasl.kerberos.principal": "seep/host-1.example@EXAMPLE",
+        "sasl.kerberos.keytab": "/etc/security/seep_1.keytab",
+    }
+    seep.KafkaSource("sales", servers="127.0.0.1:1", schema={"n": int}, config=config)
+    seep.KafkaSink("sales", servers="127.0.0.1:1", config=config)

@@ -30,7 +30,11 @@ LOADS_CODE = (
     "ssl.providers",
     "sasl.kerberos.kinit.cmd",
     "oauth_cb",
+    "logger",
 )
+_IN_COMMAND = ("sasl.kerberos.principal", "sasl.kerberos.keytab")
+"""The client puts them into the command by which it logs in, and has a shell run that."""
+_HARMLESS = re.compile(r"[\w.@/+:][\w.@/+:-]*", re.ASCII)
 _OURS = (
     "bootstrap.servers",
     "metadata.broker.list",
@@ -61,9 +65,15 @@ def check_config(who: str, config: Any) -> dict[str, Any]:
     for name, value in (config or {}).items():
         if not isinstance(name, str):
             raise Misuse(f"{who}: {name!r} is no name of a setting; give text, such as 'client.id'")
-        if name in LOADS_CODE or name.endswith("_cb") or callable(value):
+        plain = name.removeprefix("topic.")  # the client takes those of topics with it, too
+        if plain in LOADS_CODE or name.endswith("_cb") or callable(value):
             raise Misuse(f"{who}: the setting {name!r} makes the client load or run code; leave it out")
-        if name in _OURS:
+        if name in _IN_COMMAND and not _HARMLESS.fullmatch(str(value)):
+            raise Misuse(
+                f"{who}: the setting {name!r} is part of a command that a shell runs;"
+                " give letters, digits and . @ / + : - _ alone"
+            )
+        if plain in _OURS:
             raise Misuse(f"{who}: the setting {name!r} is seep's own to choose; leave it out")
         if not isinstance(value, str | int | float | bool):
             raise Misuse(f"{who}: the setting {name!r} is a {type(value).__name__}; give text, a number or True/False")

@@ -5,7 +5,8 @@ one for all: then each has its own queue, a partition that is not read holds up 
 offset disturbs nobody.
 
 A position is the offset after the last message taken. Offsets have gaps (the marks of transactions, aborted messages),
-which lie before the next message and so never between a position and the message it was made from.
+which lie before the next message. At the end of a topic the position is behind them as soon as the broker has said so:
+else one that stands still would seem to have lost them once the topic keeps nothing from before its end.
 """
 
 from __future__ import annotations
@@ -134,6 +135,8 @@ class PartitionReader:
 
     def _go_to(self, position: int) -> None:
         start = self.gap.end if self.gap is not None and self.gap.start == position else position
+        if self._next is not None and self._next < start == self.end:
+            self._next = start  # nothing lies between: the client is there already
         if self._next != start:
             self._next, self.end = start, -1
             self._client.assign([self._place(start)])

@@ -236,8 +236,16 @@ class KafkaSource:
     def _at_times(self, client: Any, topic: str, trouble: Trouble, times: list[int]) -> list[int]:
         kafka = library(self._who)
         places = [kafka.TopicPartition(topic, number, at) for number, at in enumerate(times)]
-        found = asked(self._who, client, trouble, lambda: client.offsets_for_times(places, ASK_SECONDS))
-        return [place.offset for place in found]
+
+        def found() -> list[int]:
+            answered = client.offsets_for_times(places, ASK_SECONDS)
+            for place in answered:
+                if place.error is not None:  # of this partition alone; it is no word about what lies in it
+                    raise kafka.KafkaException(place.error)
+            return [place.offset for place in answered]
+
+        offsets: list[int] = asked(self._who, client, trouble, found)
+        return offsets
 
     def _known(self) -> tuple[Bounds, ...]:
         if self._bounds is None:
@@ -265,6 +273,8 @@ class KafkaSource:
             passed = bool(messages) and messages[-1].offset() >= end - 1
             ended = passed or (not messages and reader.end >= end)
         if not messages and not ended:
+            if reader.end > at:  # what came last is no message
+                return self._rows(reader, [], at, reader.end, False)
             if not is_gone():
                 return None
             if not self._skips:

@@ -101,8 +101,8 @@ class Intake:
         if b"origin" in headers:
             return 403, {"error": "not from a web page"}
         length = headers.get(b"content-length", b"")
-        if not length.isdigit():
-            return 411, {"error": "say Content-Length"}
+        if not length.isdigit() or b"transfer-encoding" in headers:  # of both, the length would say nothing
+            return 411, {"error": "say Content-Length, and send the body in one piece"}
         if int(length) > BODY_BYTES:
             return 413, {"error": f"send at most {BODY_BYTES} bytes at once"}
         if self._inbox.full or self._open_bytes + int(length) > OPEN_BYTES:

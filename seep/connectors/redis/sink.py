@@ -24,7 +24,12 @@ from seep.errors import DataLoss, Misuse
 from seep.model.arrow import BUCKET, CHANGE, DELETE
 
 FORMATS = ("hash", "json")
-KEEPS = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
+KEEPS = {
+    "appendonly": "yes",
+    "appendfsync": "always",
+    "no-appendfsync-on-rewrite": "no",
+    "maxmemory-policy": "noeviction",
+}
 """Of a server that forgets nothing it has answered."""
 NULL = b"\x00"
 """Stands for a key that is null."""

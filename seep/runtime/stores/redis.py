@@ -57,7 +57,12 @@ from seep.state.saved import Saved
 TRIES = 50
 """Of a change that somebody else's changes get in the way of."""
 TIMEOUT_SECONDS = 10.0
-WANTED = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
+WANTED = {
+    "appendonly": "yes",
+    "appendfsync": "always",
+    "no-appendfsync-on-rewrite": "no",  # else "always" does not hold while a child process rewrites or saves
+    "maxmemory-policy": "noeviction",
+}
 Found = TypeVar("Found")
 _FIELD = b"r"
 

@@ -330,6 +330,19 @@ def what_is_not_shown_yet_is_bounded() -> None:
 
 
 @scenario
+def what_an_outlet_holds_back_is_not_shown() -> None:
+    bench = _Bench()
+    bench.committed(5, 6)
+    demand(bench.sink.status().shown == -1, "nothing is known of it")
+    bench.sink.published(Published(OUT, 4, count=1))
+    demand((bench.sink.status().published, bench.sink.status().shown) == (5, 4), f"{bench.sink.status()}")
+    bench.sink.published(Published(OUT, 5, count=1))
+    demand((bench.sink.status().published, bench.sink.status().shown) == (FOREVER, 5), "6 is held back")
+    bench.sink.published(Published(OUT, -1, count=0))
+    demand(bench.sink.status().shown == FOREVER, "its log is the result")
+
+
+@scenario
 def log_is_forgotten_a_while_after_it_was_shown() -> None:
     bench = _Bench()
     bench.committed(5, 6, 7)
