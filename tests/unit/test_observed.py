@@ -7,7 +7,19 @@ from typing import Any
 
 import pytest
 
-from seep.control.observed import ARRIVED, BUSY, LATENCY, ROWS_IN, ROWS_OUT, USEFUL, Series, observe
+from seep.control.observed import (
+    ARRIVED,
+    BUSY,
+    BY_EPOCH_AT_MOST,
+    LATENCY,
+    ROWS_IN,
+    ROWS_OUT,
+    TAKING,
+    USEFUL,
+    Seen,
+    Series,
+    observe,
+)
 from tests.unit.test_policies import graph, journal
 
 
@@ -40,6 +52,54 @@ def test_work_for_rows_is_told_apart() -> None:
     work = observe(graph(), journal(), samples, 2.5, 3.0).operators["work"]
     assert (work.useful, work.rate) == ((0.4,), 250.0)
     assert work.fixed == pytest.approx(0.1)
+
+
+def taken(epochs: list[tuple[int, float]], partition: str = "0") -> dict[Series, list[tuple[float, float]]]:
+    """One second of a partition of `work` with these epochs (rows, seconds), after ten like it."""
+    sums = (
+        len(epochs),
+        sum(rows for rows, _ in epochs),
+        sum(seconds for _, seconds in epochs),
+        sum(rows * rows for rows, _ in epochs),
+        sum(rows * seconds for rows, seconds in epochs),
+        sum(seconds * seconds for _, seconds in epochs),
+    )
+    found = {
+        series(name, "work", "", "w", partition): [(t, s * (10.0 + t)) for t in (0.0, 1.0, 2.0)]
+        for name, s in zip(TAKING, sums, strict=True)
+    }
+    for name in (BUSY, USEFUL):
+        found[series(name, "work", "", "w", partition)] = [(t, sums[2] * t) for t in (0.0, 1.0, 2.0)]
+    return found
+
+
+def working(*partitions: list[tuple[int, float]]) -> Seen:
+    samples = {one: points for one, points in samples_of().items() if one.operator != "work"}
+    for number, epochs in enumerate(partitions):
+        samples |= taken(epochs, str(number))
+    return observe(graph(), journal(work=len(partitions)), samples, 2.0, 3.0).operators["work"]
+
+
+def test_what_epochs_cost_is_told_apart_from_what_rows_cost() -> None:
+    """Ten epochs a second of 8 ms each, and 1 ms for each row: 1,000 rows take a second of work, whoever has few."""
+    many, few = ([(rows, 0.008 + 0.001 * rows) for rows in (n - 3, n, n + 1, n + 2, n) * 2] for n in (20, 10))
+    for partitions in ([many, many], [few, few, few], [many, few]):
+        work = working(*partitions)
+        assert work.by_epoch == pytest.approx(0.08)
+        assert (work.rate, work.fixed) == (pytest.approx(1_000), pytest.approx(0.08))
+    # What seems to have nothing to do with rows is sized by them all the same, for the most part.
+    idle = working(*[[(rows, 0.04) for rows in (1, 2, 3, 2, 1) * 2]] * 3)
+    assert (idle.by_epoch, idle.fixed) == (pytest.approx(0.4), pytest.approx(0.2))
+    rare = working(*[[(rows, 0.09) for rows in (1, 2, 3, 2, 1) * 2]] * 3)
+    assert rare.fixed == BY_EPOCH_AT_MOST
+
+
+def test_epochs_that_tell_nothing_cost_nothing() -> None:
+    assert working([(5, 0.01)] * 40).by_epoch == 0.0, "all alike"
+    assert working([(1, 0.01), (9, 0.02)] * 5).by_epoch == 0.0, "twenty, and two of them are spent"
+    assert working([(1, 0.01), (9, 0.02)] * 6).by_epoch > 0.0
+    loose = [(1, 0.004), (1, 0.036), (9, 0.012), (9, 0.044)]
+    assert 0.0 < working(loose * 3).by_epoch / 12 < working(loose * 30).by_epoch / 120 < 0.019, "as far as is certain"
 
 
 def test_a_counter_that_fell_was_started_anew() -> None:
