@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 LEAST_EPOCHS = 20
 """Beyond one for each partition: fewer do not say how far they lie from the line."""
-CERTAIN = 1.0
+CERTAIN = 2.0
 """Standard errors: so much steeper the line may well be."""
 LEAST_SPREAD = 1e-4
 """Of the squares of the rows: epochs with all the same number of rows tell nothing."""

@@ -168,6 +168,19 @@ def test_wrong_traces_and_policies(tmp_path: Path) -> None:
     wrong.write_text("seconds,rate\n0,1\n")
     with pytest.raises(Misuse, match="has the columns"):
         trace_of(str(wrong))
+    for lines, says in (
+        ("0,1\n5,-2", "-2 rows per second do not come"),
+        ("0,nan\n5,2", "nan rows per second do not come"),
+        ("0,1\n5,inf", "inf rows per second do not come"),
+        ("0,1\nnan,2", "with growing seconds"),
+        ("0,1\n0.2,2", "is from a second to 31 days long"),
+        ("0,1\n1e12,2", "is from a second to 31 days long"),
+    ):
+        wrong.write_text(f"seconds,rows_per_second\n{lines}\n")
+        with pytest.raises(Misuse, match=says):
+            trace_of(str(wrong))
+    with pytest.raises(Misuse, match=r"cannot be read: Is a directory$"):
+        trace_of(str(tmp_path))
     for named in ("clever", "nowhere_to_be_found:Policy", "json:Nobody", "json:loads"):
         refused = CliRunner().invoke(app, ["simulate", "--policy", named, "--trace", "step"])
         assert isinstance(refused.exception, Misuse), named
