@@ -164,8 +164,6 @@ class Governor:
         wishes = policy.decide(seen, names)
         if not isinstance(wishes, Mapping):
             raise Nonsense(f"answers {wishes!r}, which names no operators: {{name: partitions}} is wanted")
-        if strange := sorted(str(name) for name in wishes if name not in seen.operators):
-            raise Nonsense(f"names {strange[0]!r}, which is not in the flow; there are {', '.join(seen.operators)}")
         return {name: _wanted(wishes[name]) for name in names if name in wishes}
 
     def _keep(self, made: list[Decision]) -> list[Decision]:
