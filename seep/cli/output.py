@@ -28,7 +28,8 @@ def with_progress(work: Callable[[Callable[[str, float], None]], Result]) -> Res
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    # On standard error: what is piped is the result alone.
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    # On standard error: what is piped is the result alone. Where nobody watches it would leave an empty line behind.
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("starting", total=1.0)
         return work(lambda what, share: progress.update(task, description=what, completed=share))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from seep.cli.main import main
+from seep.cli.output import with_progress
 from seep.errors import Misuse
 from seep.runtime.api import ApiServer
 from seep.runtime.home import jobs_home
@@ -182,3 +183,9 @@ def test_an_empty_home_is_none(monkeypatch: pytest.MonkeyPatch, given: str | Non
     if given is not None:
         monkeypatch.setenv("SEEP_HOME", given)
     assert jobs_home() == Path(home)
+
+
+def test_progress_that_nobody_watches_leaves_nothing_behind(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is wrong with a chaos plan, or a benchmark, is one line; there was an empty one before it."""
+    assert with_progress(lambda tell: tell("half", 0.5)) is None
+    assert capsys.readouterr() == ("", "")
