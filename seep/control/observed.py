@@ -72,7 +72,8 @@ class Seen:
     sent: Mapping[str, float] = field(default_factory=dict)
     """Rows put on the edges to each operator that reads them."""
     arrival: float = 0.0
-    """Of a source: rows that came, whether or not they were read; after a jump, those of the last moment."""
+    """Of a source: rows that came, whether or not they were read (where it cannot say, those that were); after a jump,
+    those of the last moment."""
     rising: bool = False
     """There is a jump, and nobody knows yet where it ends."""
     warming: bool = False
@@ -180,7 +181,7 @@ def _seen(name: str, kind: str, pieces: Sequence[Piece], targets: Mapping[str, s
         for (family, edge), points in piece.items():
             if family == ROWS_OUT and edge in targets:
                 sent[targets[edge]] = sent.get(targets[edge], 0.0) + _rate(points)
-    arrival, rising = _arrival([points for piece in pieces for (n, _), points in piece.items() if n == ARRIVED])
+    arrival, rising = _arrival([points for piece in pieces for points in _coming(piece)] if kind == "source" else [])
     return Seen(
         name,
         kind,
@@ -198,6 +199,12 @@ def _seen(name: str, kind: str, pieces: Sequence[Piece], targets: Mapping[str, s
         useful=tuple(min(1.0, sum(_rates(piece, USEFUL))) for piece in pieces if (USEFUL, "") in piece),
         by_epoch=_by_epoch(pieces),
     )
+
+
+def _coming(piece: Piece) -> Iterable[Sequence[tuple[float, float]]]:
+    """What has come to a partition of a source. Where it cannot say (a user's own, or one that does not know yet), what
+    was read: that nothing comes would be worse, and by what is read an operator grows, if in more than one step."""
+    return [points for points in _of(piece, ARRIVED) if len(points) > 1] or list(_of(piece, ROWS_IN))
 
 
 def _arrival(counters: Sequence[Sequence[tuple[float, float]]]) -> tuple[float, bool]:

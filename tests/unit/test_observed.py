@@ -20,6 +20,7 @@ from seep.control.observed import (
     Series,
     observe,
 )
+from seep.control.policies import Rate
 from tests.unit.test_policies import graph, journal
 
 
@@ -106,6 +107,21 @@ def test_a_counter_that_fell_was_started_anew() -> None:
     samples = samples_of()
     samples[series(ROWS_IN, "work")] = [(0.0, 900.0), (1.0, 1_000.0), (2.0, 50.0)]
     assert observe(graph(), journal(), samples, 2.0, 3.0).operators["work"].rows == (50.0,)
+
+
+def test_of_a_source_that_cannot_say_what_comes_what_it_read_counts() -> None:
+    """Such as a user's own: that nothing came shrank what was busy, to the least there may be."""
+    samples = samples_of(growth=140.0)
+    seen = observe(graph(), journal(), samples, 2.0, 3.0)
+    assert seen.operators["in"].arrival == 140.0
+    assert [seen.operators[name].arrival for name in ("work", "out")] == [0.0, 0.0]
+    for points in samples.values():
+        points[:] = [(at, 1.8 * value) for at, value in points]
+    assert Rate().decide(observe(graph(), journal(), samples, 2.0, 3.0), ["work"])["work"].count == 2, "it is busy 90 %"
+    samples[series(ARRIVED, "in")] = [(2.0, 9e9)]
+    assert observe(graph(), journal(), samples, 2.0, 3.0).operators["in"].arrival == 252.0, "one sample is no rate"
+    samples[series(ARRIVED, "in")] = [(0.0, 0.0), (2.0, 600.0)]
+    assert observe(graph(), journal(), samples, 2.0, 3.0).operators["in"].arrival == 300.0
 
 
 def test_few_or_old_samples_say_nothing() -> None:
