@@ -176,17 +176,20 @@ def _missing(piece: Piece, at: float, fresh_seconds: float) -> str:
 
 
 def _seen(name: str, kind: str, pieces: Sequence[Piece], targets: Mapping[str, str]) -> Seen:
+    # A partition inside a long epoch tells what it knew before, at the time at which it is asked: what it did in a
+    # longer time then seems done in a shorter one. It cannot have been at work for more than all of the time.
+    times = [max(1.0, sum(_rates(piece, BUSY))) for piece in pieces]
     sent: dict[str, float] = {}
-    for piece in pieces:
+    for piece, longer in zip(pieces, times, strict=True):
         for (family, edge), points in piece.items():
             if family == ROWS_OUT and edge in targets:
-                sent[targets[edge]] = sent.get(targets[edge], 0.0) + _rate(points)
+                sent[targets[edge]] = sent.get(targets[edge], 0.0) + _rate(points) / longer
     arrival, rising = _arrival([points for piece in pieces for points in _coming(piece)] if kind == "source" else [])
     return Seen(
         name,
         kind,
-        tuple(sum(_rates(piece, ROWS_IN)) for piece in pieces),
-        tuple(min(1.0, sum(_rates(piece, BUSY))) for piece in pieces),
+        _shares(pieces, times, ROWS_IN),
+        _shares(pieces, times, BUSY),
         sent,
         arrival=arrival,
         rising=rising,
@@ -196,8 +199,8 @@ def _seen(name: str, kind: str, pieces: Sequence[Piece], targets: Mapping[str, s
         state_bytes=sum(_latest(pieces, STATE_BYTES)),
         hot_share=max(_latest(pieces, HOT_SHARE), default=0.0),
         latency_seconds=_slowest_hundredth(pieces),
-        useful=tuple(min(1.0, sum(_rates(piece, USEFUL))) for piece in pieces if (USEFUL, "") in piece),
-        by_epoch=_by_epoch(pieces),
+        useful=_shares(pieces, times, USEFUL) if any((USEFUL, "") in piece for piece in pieces) else (),
+        by_epoch=_by_epoch(pieces, times),
     )
 
 
@@ -225,11 +228,15 @@ def _by_work(pieces: Sequence[Piece], part: slice) -> float:
     return rows / work if work > 0 else 0.0
 
 
-def _by_epoch(pieces: Sequence[Piece]) -> float:
+def _shares(pieces: Sequence[Piece], times: Sequence[float], family: str) -> tuple[float, ...]:
+    """By the second, of each; `times`: so many of the seconds that they say have passed."""
+    return tuple(sum(_rates(piece, family)) / longer for piece, longer in zip(pieces, times, strict=True))
+
+
+def _by_epoch(pieces: Sequence[Piece], times: Sequence[float]) -> float:
     """Share of a partition's time that goes to epochs inside the operator, whatever rows they have."""
     taken = [Taken(*(sum(_risen(points) for points in _of(piece, name)) for name in TAKING)) for piece in pieces]
-    epochs = sum(rate for piece in pieces for rate in _rates(piece, EPOCHS))
-    return epoch_seconds(taken) * epochs / len(pieces)
+    return epoch_seconds(taken) * sum(_shares(pieces, times, EPOCHS)) / len(pieces)
 
 
 def _rates(piece: Piece, family: str) -> Iterable[float]:

@@ -79,12 +79,12 @@ def all_that_is_measured_is_seen() -> None:
         "work": Seen(
             "work",
             "operator",
-            (57.0, 20.0),
+            (57.0, 20 / 1.5),  # at work for half as long again as there was time: in that much more time
             (0.5, 1.0),
-            {"out": 40.0},
+            {"out": 30 + 10 / 1.5},
             state_bytes=750.0,
             hot_share=0.3,
-            useful=(0.4, 1.0),
+            useful=(0.4, round(1.4 / 1.5, 9)),
         ),
         "out": Seen("out", "sink", (40.0,), (0.5,)),
     }
@@ -94,7 +94,9 @@ def all_that_is_measured_is_seen() -> None:
         demand(seen == one, f"{seen}, not {one}")
     work = found["work"]
     demand(work.partitions == 2 and work.busiest == 1.0, f"{work}")
-    demand(abs(work.fixed - 0.05) < 1e-9 and abs(work.rate - 77 / 1.4) < 1e-9, f"{work.fixed}, {work.rate}")
+    beside = (1.5 - 0.4 - 1.4 / 1.5) / 2
+    demand(abs(work.fixed - beside) < 1e-9, f"{work.fixed}")
+    demand(abs(work.rate - (57 + 20 / 1.5) / (1.5 - 2 * beside)) < 1e-9, f"{work.rate}")
 
 
 @scenario
