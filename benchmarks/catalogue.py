@@ -65,6 +65,8 @@ HEEDED = {
     "zombie": frozenset({"checkpoint", "epoch", "kills", "rate", "seconds", "state", "workers"}),
 }
 """By benchmark: what it can be swept over, besides `COMMON`; what it would pass over is refused."""
+HERE = frozenset({"large-state", "policies", "start"})
+"""Benchmarks that know no other place than this machine."""
 WORST = frozenset({"lost", "duplicated", "reordered", "wrong"})
 """Of several runs the greatest counts, not the median: one wrong row is not made good by two clean runs."""
 
@@ -95,6 +97,8 @@ def check(name: str, options: Options, swept: Iterable[str] = ()) -> None:
         raise Misuse(f"{name} has no peers; there are some for: {', '.join(PEERED)}")
     if name in CHANGED and set(options.peers) - CHANGED[name]:
         raise Misuse(f"{name} has as peers: {', '.join(sorted(CHANGED[name]))}")
+    if name in HERE and options.on != "local":
+        raise Misuse(f"{name} runs on local only, not on {options.on}")
     heeded = HEEDED.get(name, OF_THROUGHPUT) | COMMON
     for setting in swept:
         if setting not in heeded:

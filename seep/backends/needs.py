@@ -16,7 +16,12 @@ from seep.model.ids import BUCKETS
 from seep.runtime.addresses import shown
 
 JAVA = 17
-MASTERS = r"spark://|local(-cluster)?(\[|$)|yarn$|k8s://"
+COUNT = r"\s*0*[1-9]\d*\s*"
+MASTERS = (
+    rf"spark://[^,/]+:\d+(,[^,/]+:\d+)*|local|local\[(\*|{COUNT})(,{COUNT})?\]|local-cluster\[{COUNT},{COUNT},{COUNT}\]"
+    r"|yarn|k8s://.+"
+)
+"""As Spark reads them, with executors and cores: those it does not, or finds none for, end after a flow has begun."""
 PATIENCE_SECONDS = 5.0
 LOCAL_WORKERS = 256
 """On one machine. Elsewhere as many as there are buckets: one more would own no key."""
@@ -24,8 +29,9 @@ LOCAL_WORKERS = 256
 
 def need_spark(master: str | None) -> None:
     _need_package("pyspark", "Spark", "spark")
-    if master is not None and not re.match(MASTERS, master):
-        raise Misuse(f"master={master!r}; Spark knows spark://HOST:PORT and local-cluster[EXECUTORS,CORES,MEGABYTES]")
+    if master is not None and not re.fullmatch(MASTERS, master):
+        known = "spark://HOST:PORT, local-cluster[EXECUTORS,CORES,MEGABYTES], local[CORES], yarn and k8s://HOST:PORT"
+        raise Misuse(f"master={master!r}; Spark knows {known}")
     _need_java()
     if master is not None and master.startswith("spark://"):
         _need_server(f"the Spark master {master}", master.removeprefix("spark://"))

@@ -93,6 +93,10 @@ class Wanted:
     why: str
 
 
+class Nonsense(Exception):
+    """A policy has not raised, but what it answers says nothing."""
+
+
 class Governor:
     def __init__(self, graph: Graph, policies: Mapping[str, str | Policy], guards: Guards | None = None) -> None:
         self.graph = graph
@@ -134,7 +138,8 @@ class Governor:
                 wishes = self._wished(number, policy, names, seen)
             except (Exception, SystemExit) as error:
                 # A user's code. The flow runs on as it is; who asks is told, and it is counted.
-                raised = f"policy: {type(policy).__name__} raised {type(error).__name__}: {_line(error)}"
+                what = _line(error) if isinstance(error, Nonsense) else f"raised {type(error).__name__}: {_line(error)}"
+                raised = f"policy: {type(policy).__name__} {what}"
                 sizes = {name: len(journal.live(name)) for name in names}
                 made += [Decision(seen.at, name, now, now, "no decision", raised) for name, now in sizes.items()]
                 continue
@@ -156,7 +161,9 @@ class Governor:
         if seen.at - self._asked.get(number, -math.inf) < every:
             return {}
         self._asked[number] = seen.at
-        wishes = dict(policy.decide(seen, names))
+        wishes = policy.decide(seen, names)
+        if not isinstance(wishes, Mapping):
+            raise Nonsense(f"answers {wishes!r}, which names no operators: {{name: partitions}} is wanted")
         return {name: _wanted(wishes[name]) for name in names if name in wishes}
 
     def _keep(self, made: list[Decision]) -> list[Decision]:

@@ -12,20 +12,34 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
+from seep.control.epochcost import Taken, epoch_seconds
 from seep.partition.contract import Graph
 from seep.protocol.journal import Journal
 
 ROWS_IN, ROWS_OUT, BUSY = "seep_rows_in_total", "seep_rows_out_total", "seep_busy_seconds_total"
 ARRIVED, LAG_ROWS, LAG_SECONDS = "seep_source_arrived_rows_total", "seep_source_lag_rows", "seep_source_lag_seconds"
 USEFUL = "seep_useful_seconds_total"
+EPOCHS = "seep_taking_epochs_total"
+TAKING = (
+    EPOCHS,
+    ROWS_IN,
+    "seep_taking_seconds_total",
+    "seep_taking_rows_squared_total",
+    "seep_taking_row_seconds_total",
+    "seep_taking_seconds_squared_total",
+)
+"""The sums over epochs that `Taken` has, in its order."""
 STATE_BYTES, HOT_SHARE, LATENCY = "seep_state_bytes", "seep_hot_key_share", "seep_latency_seconds_bucket"
-NEEDED = (ROWS_IN, ROWS_OUT, BUSY, USEFUL, ARRIVED, LAG_ROWS, LAG_SECONDS, STATE_BYTES, HOT_SHARE, LATENCY)
+NEEDED = (ROWS_OUT, BUSY, USEFUL, *TAKING, ARRIVED, LAG_ROWS, LAG_SECONDS, STATE_BYTES, HOT_SHARE, LATENCY)
 """The families that decisions are made from."""
 
 JUMP, AGREE = 1.3, 0.15
 """So many times the mean of the window is a jump; two rates that differ by less agree."""
 FIXED_AT_MOST = 0.1
 """Share of a partition's time: an operator that only passes rows on is not taken for one that has nothing to do."""
+BY_EPOCH_AT_MOST, BY_EPOCH_MOST = 0.25, 0.5
+"""Of a partition's time, and of its time inside the operator: what does not seem to depend on rows at all is sized by
+them all the same."""
 WARMING = 1.5
 """So many times what it took before, in the last moment, and a partition is still getting faster."""
 LEAST_SAMPLES = 3
@@ -58,7 +72,8 @@ class Seen:
     sent: Mapping[str, float] = field(default_factory=dict)
     """Rows put on the edges to each operator that reads them."""
     arrival: float = 0.0
-    """Of a source: rows that came, whether or not they were read; after a jump, those of the last moment."""
+    """Of a source: rows that came, whether or not they were read (where it cannot say, those that were); after a jump,
+    those of the last moment."""
     rising: bool = False
     """There is a jump, and nobody knows yet where it ends."""
     warming: bool = False
@@ -73,6 +88,8 @@ class Seen:
     useful: tuple[float, ...] = ()
     """Share of its time that each was inside the operator, with rows. The rest of the work is partly there whether many
     come or few: epochs begin and end in every partition. Empty: nothing is known of that."""
+    by_epoch: float = 0.0
+    """Share of its time that each spends inside the operator on epochs as such, however many rows they have."""
 
     @property
     def partitions(self) -> int:
@@ -86,11 +103,14 @@ class Seen:
 
     @property
     def fixed(self) -> float:
-        """Share of its time that each partition is at work for whatever comes: what is done beside the operator itself.
-        Some of that is for rows, too (they are routed), so only so much of it is believed to be fixed."""
+        """Share of its time that each partition is at work for whatever comes: what is done beside the operator itself,
+        some of it for rows, too (they are routed), so that only so much of it is believed to be fixed; and inside of it
+        what epochs cost as such."""
         if not self.useful:
             return 0.0
-        return min(FIXED_AT_MOST, max(0.0, sum(self.busy) - sum(self.useful)) / len(self.busy))
+        beside = max(0.0, sum(self.busy) - sum(self.useful)) / len(self.busy)
+        inside = min(self.by_epoch, BY_EPOCH_MOST * sum(self.useful) / len(self.useful))
+        return min(FIXED_AT_MOST, beside) + min(BY_EPOCH_AT_MOST, inside)
 
     @property
     def busiest(self) -> float:
@@ -156,17 +176,20 @@ def _missing(piece: Piece, at: float, fresh_seconds: float) -> str:
 
 
 def _seen(name: str, kind: str, pieces: Sequence[Piece], targets: Mapping[str, str]) -> Seen:
+    # A partition inside a long epoch tells what it knew before, at the time at which it is asked: what it did in a
+    # longer time then seems done in a shorter one. It cannot have been at work for more than all of the time.
+    times = [max(1.0, sum(_rates(piece, BUSY))) for piece in pieces]
     sent: dict[str, float] = {}
-    for piece in pieces:
+    for piece, longer in zip(pieces, times, strict=True):
         for (family, edge), points in piece.items():
             if family == ROWS_OUT and edge in targets:
-                sent[targets[edge]] = sent.get(targets[edge], 0.0) + _rate(points)
-    arrival, rising = _arrival([points for piece in pieces for (n, _), points in piece.items() if n == ARRIVED])
+                sent[targets[edge]] = sent.get(targets[edge], 0.0) + _rate(points) / longer
+    arrival, rising = _arrival([points for piece in pieces for points in _coming(piece)] if kind == "source" else [])
     return Seen(
         name,
         kind,
-        tuple(sum(_rates(piece, ROWS_IN)) for piece in pieces),
-        tuple(min(1.0, sum(_rates(piece, BUSY))) for piece in pieces),
+        _shares(pieces, times, ROWS_IN),
+        _shares(pieces, times, BUSY),
         sent,
         arrival=arrival,
         rising=rising,
@@ -176,8 +199,15 @@ def _seen(name: str, kind: str, pieces: Sequence[Piece], targets: Mapping[str, s
         state_bytes=sum(_latest(pieces, STATE_BYTES)),
         hot_share=max(_latest(pieces, HOT_SHARE), default=0.0),
         latency_seconds=_slowest_hundredth(pieces),
-        useful=tuple(min(1.0, sum(_rates(piece, USEFUL))) for piece in pieces if (USEFUL, "") in piece),
+        useful=_shares(pieces, times, USEFUL) if any((USEFUL, "") in piece for piece in pieces) else (),
+        by_epoch=_by_epoch(pieces, times),
     )
+
+
+def _coming(piece: Piece) -> Iterable[Sequence[tuple[float, float]]]:
+    """What has come to a partition of a source. Where it cannot say (a user's own, or one that does not know yet), what
+    was read: that nothing comes would be worse, and by what is read an operator grows, if in more than one step."""
+    return [points for points in _of(piece, ARRIVED) if len(points) > 1] or list(_of(piece, ROWS_IN))
 
 
 def _arrival(counters: Sequence[Sequence[tuple[float, float]]]) -> tuple[float, bool]:
@@ -198,8 +228,23 @@ def _by_work(pieces: Sequence[Piece], part: slice) -> float:
     return rows / work if work > 0 else 0.0
 
 
+def _shares(pieces: Sequence[Piece], times: Sequence[float], family: str) -> tuple[float, ...]:
+    """By the second, of each; `times`: so many of the seconds that they say have passed."""
+    return tuple(sum(_rates(piece, family)) / longer for piece, longer in zip(pieces, times, strict=True))
+
+
+def _by_epoch(pieces: Sequence[Piece], times: Sequence[float]) -> float:
+    """Share of a partition's time that goes to epochs inside the operator, whatever rows they have."""
+    taken = [Taken(*(sum(_risen(points) for points in _of(piece, name)) for name in TAKING)) for piece in pieces]
+    return epoch_seconds(taken) * sum(_shares(pieces, times, EPOCHS)) / len(pieces)
+
+
 def _rates(piece: Piece, family: str) -> Iterable[float]:
-    return (_rate(points) for (name, _), points in piece.items() if name == family)
+    return map(_rate, _of(piece, family))
+
+
+def _of(piece: Piece, family: str) -> Iterable[Sequence[tuple[float, float]]]:
+    return (points for (name, _), points in piece.items() if name == family)
 
 
 def _rate(points: Sequence[tuple[float, float]]) -> float:

@@ -23,6 +23,7 @@ from seep.partition.loader import Loader
 from seep.partition.outputs import Outputs
 from seep.partition.pin import Pin
 from seep.partition.saver import Saver
+from seep.partition.taking import Taking
 from seep.partition.wary import Wary
 from seep.protocol.effects import FenceStore, StoreReply
 from seep.protocol.journal import SHADOW, Entry
@@ -50,8 +51,8 @@ class OperatorPartition:
         self.wary = Wary(desk, entry)
         self.paused_ms = 0.0
         """For checkpoints: what it takes to copy what goes into them."""
-        self.taking_ms = 0.0
-        """Inside the operator, with rows: what a partition that gets fewer of them certainly does less of."""
+        self.taking = Taking()
+        """Inside the operator, with rows."""
         self.inputs = Inputs(desk, entry, graph.inputs(self.node.name))
         self.broadcast = frozenset(edge.port for edge in self.inputs.edges if edge.broadcast)
         self.outputs = Outputs(desk, entry, graph.outputs(self.node.name), NOTHING)
@@ -235,13 +236,15 @@ class OperatorPartition:
         moment = Moment(epoch, at_ms, before, max(before, watermark), max(before, reached))
         # What every partition gets says nothing about where to split.
         self.load.add(epoch - self.epoch, (batch for port, batch in batches if port not in self.broadcast))
-        self.counts["rows_in"] += sum(batch.weight for _, batch in batches)
+        rows = sum(batch.weight for _, batch in batches)
+        self.counts["rows_in"] += rows
         self.desk.hand_over()
         self.logic.care = self.wary.care(epoch, self.epoch)
         from_ms = self.desk.clock()
         try:
             outputs = self.logic.take(moment, batches)
-            self.taking_ms += self.desk.clock() - from_ms if batches else 0.0
+            if batches:
+                self.taking.add(rows, (self.desk.clock() - from_ms) / 1000)
         except (SeepError, Condemned) as error:
             self.running = False  # what the operator holds may be half changed: it takes, serves and saves no more
             who = self.entry.partition

@@ -54,6 +54,11 @@ FAMILIES = (
     Family("seep_blocked_seconds_total", BLOCKED, "Time without work, by reason: input, output, checkpoint."),
     Family("seep_busy_seconds_total", PARTITION, "Time the partition was at work, without encoding what it sends."),
     Family("seep_useful_seconds_total", PARTITION, "Of an operator's: inside its code, with rows, and for its state."),
+    Family("seep_taking_epochs_total", PARTITION, "Epochs with rows that an operator took."),
+    Family("seep_taking_seconds_total", PARTITION, "Time inside an operator's code, with rows."),
+    Family("seep_taking_rows_squared_total", PARTITION, "By epoch taken: rows times rows (for a line through epochs)."),
+    Family("seep_taking_row_seconds_total", PARTITION, "By epoch taken: rows times seconds (for a line)."),
+    Family("seep_taking_seconds_squared_total", PARTITION, "By epoch taken: seconds times seconds (for a line)."),
     Family("seep_state_bytes", PARTITION, "Processing state held."),
     Family("seep_state_keys", PARTITION, "Keys that have state."),
     Family("seep_buffer_bytes", PARTITION, "Output kept for replay."),
@@ -192,5 +197,11 @@ def _of(partition: Partition, saved: Saved, recovered: int) -> dict[str, float]:
         found["seep_credit_epochs"], found["seep_credit_bytes"] = partition.outputs.credit
     if isinstance(partition, OperatorPartition):
         found["seep_hot_key_share"] = partition.load.hot_share
-        found["seep_useful_seconds_total"] = (partition.taking_ms + partition.paused_ms) / 1000
+        taking = partition.taking
+        found["seep_useful_seconds_total"] = taking.seconds + partition.paused_ms / 1000
+        found["seep_taking_epochs_total"] = taking.epochs
+        found["seep_taking_seconds_total"] = taking.seconds
+        found["seep_taking_rows_squared_total"] = taking.rows_squared
+        found["seep_taking_row_seconds_total"] = taking.row_seconds
+        found["seep_taking_seconds_squared_total"] = taking.seconds_squared
     return found

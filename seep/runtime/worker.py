@@ -167,7 +167,7 @@ class WorkerHost:
         self.time.look(self.machine.partitions.values(), self.machine.busy_ms, at_ms)
         self.gaps.look(self.machine.partitions.values(), self.machine.desk.journal, at_ms)
         partitions = self.machine.partitions.values()
-        self.precedence.give_way(bool(partitions) and all(p.entry.role == SHADOW for p in partitions))
+        self.precedence.give_way(bool(partitions) and all(p.entry.role == SHADOW for p in partitions), at_ms)
         self.transport.lost()  # peers come back by themselves, or the controller says who took over
         away_ms, self._looked_ms = at_ms - self._looked_ms, at_ms
         if self.transport.connected(CONTROLLER) or away_ms > AWAY_MS:

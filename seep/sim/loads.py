@@ -10,7 +10,7 @@ the amounts there, and the epoch that they are cut into. Keys are many and even:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
@@ -27,6 +27,7 @@ from seep.control.observed import (
     ROWS_IN,
     ROWS_OUT,
     STATE_BYTES,
+    TAKING,
     USEFUL,
     Observed,
     Samples,
@@ -41,7 +42,9 @@ from seep.protocol.journal import LIVE, Entry, Journal
 from seep.sim.traces import Trace
 
 STEPS = 10
-"""In a second."""
+"""In a second: what is done in one is an epoch."""
+SPREAD = 0.3
+"""Of the rows that a partition gets in an epoch, around their mean."""
 WINDOW_SECONDS, FRESH_SECONDS = 4.0, 3.0
 QUEUE_SECONDS = 0.25
 """What waits between two operators, at most: so many seconds of one partition's work."""
@@ -64,6 +67,13 @@ class Stage:
     """... up to this: then it knows all keys."""
     fixed: float = 0.0
     """Share of its time that each partition is at work for whatever comes."""
+    epoch_seconds: float = 0.0
+    """That each epoch costs a partition inside the operator, however many rows it has."""
+
+    @property
+    def idling(self) -> float:
+        """Share of its time that a partition needs without rows."""
+        return self.fixed + self.epoch_seconds * STEPS
 
 
 STAGES = (Stage("split", 2_000.0), Stage("count", 1_500.0, row_bytes=100.0, state_bytes=100e6))
@@ -112,6 +122,29 @@ class Report:
         return self.instance_seconds / self.oracle_instance_seconds
 
 
+class Taking:
+    """Sums over the epochs that one partition took: in half of them its rows were `SPREAD` more than the mean, in half
+    of them as many fewer."""
+
+    def __init__(self) -> None:
+        self.epochs = 0
+        self.seconds = self.rows_squared = self.row_seconds = self.seconds_squared = 0.0
+
+    def add(self, rows: float, rows_per_second: float, epoch_seconds: float) -> None:
+        squared = rows * rows * (1 + SPREAD**2)
+        seconds = rows / rows_per_second
+        self.epochs += 1
+        self.seconds += seconds + epoch_seconds
+        self.rows_squared += squared
+        self.row_seconds += squared / rows_per_second + rows * epoch_seconds
+        self.seconds_squared += squared / rows_per_second**2 + epoch_seconds * (2 * seconds + epoch_seconds)
+
+    def told(self) -> Iterable[tuple[str, float]]:
+        """All but the rows, which are told for themselves."""
+        sums = (self.epochs, self.seconds, self.rows_squared, self.row_seconds, self.seconds_squared)
+        return zip((family for family in TAKING if family != ROWS_IN), sums, strict=True)
+
+
 class Model:
     """The amounts."""
 
@@ -125,7 +158,8 @@ class Model:
         self.busy: dict[str, float] = dict.fromkeys(self.queues, 0.0)
         """Seconds of work by one of an operator's partitions: they share evenly."""
         self.useful: dict[str, float] = dict.fromkeys(self.queues, 0.0)
-        """Of these, those for rows."""
+        """Of these, those inside the operator."""
+        self.taking = {name: Taking() for name in self.queues}
         self.waits: dict[str, float] = dict.fromkeys(self.queues, 0.0)
         """How long the last row that came before an operator has to wait for it."""
         self.arrivals: deque[float] = deque(maxlen=10)
@@ -156,15 +190,18 @@ class Model:
         for index in reversed(range(len(self.stages))):
             stage = self.stages[index]
             count, each = self.counts[stage.name], max(1.0, speed[stage.name])
-            able = min(self.queues[stage.name], count * each * (1 - stage.fixed) / STEPS)
+            able = min(self.queues[stage.name], count * each * (1 - stage.idling) / STEPS)
             if index + 1 < len(self.stages) and stage.sends > 0:
                 able = min(able, self._room(index + 1) / stage.sends)
             self.queues[stage.name] -= able
             # What is left now, and not what comes within this step: a step is no delay.
-            self.waits[stage.name] = self.queues[stage.name] / (count * each * (1 - stage.fixed))
+            self.waits[stage.name] = self.queues[stage.name] / (count * each * (1 - stage.idling))
             self.taken[stage.name] += able
-            self.useful[stage.name] += able / each / count
-            self.busy[stage.name] += able / each / count + stage.fixed / STEPS
+            inside = able / each / count + (stage.epoch_seconds if able > 0 else 0.0)
+            self.useful[stage.name] += inside
+            self.busy[stage.name] += inside + stage.fixed / STEPS
+            if able > 0:
+                self.taking[stage.name].add(able / count, each, stage.epoch_seconds)
             if index + 1 < len(self.stages):
                 self.queues[self.stages[index + 1].name] += able * stage.sends
             else:
@@ -271,6 +308,8 @@ class Watched:
             self._put(at, stage.name, ROWS_IN, model.taken[stage.name])
             self._put(at, stage.name, BUSY, model.busy[stage.name], whole=True)
             self._put(at, stage.name, USEFUL, model.useful[stage.name], whole=True)
+            for family, value in model.taking[stage.name].told():
+                self._put(at, stage.name, family, value, whole=True)
             kept = min(stage.state_bytes, stage.row_bytes * model.taken[stage.name])
             self._put(at, stage.name, STATE_BYTES, kept, gauge=True)
             self._put(at, stage.name, HOT_SHARE, 0.0, gauge=True)
@@ -307,7 +346,7 @@ def oracle(plan: Plan) -> float:
     it has not needed for as long."""
     total, share, hold = 0.0, 1.0, int(plan.guards.shrink_seconds)
     for stage in plan.stages:
-        each = stage.rows_per_second * (UTILISATION - stage.fixed)
+        each = stage.rows_per_second * (UTILISATION - stage.idling)
         needs = [max(1, -int(-rate * share // each)) for rate in plan.trace]
         needs = [min(need, plan.most) for need in needs]
         total += sum(max(needs[max(0, at - hold) : at + AHEAD_SECONDS + 1]) for at in range(len(needs)))

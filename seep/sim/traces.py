@@ -12,6 +12,9 @@ from random import Random
 from seep.errors import Misuse
 
 HOUR_SECONDS = 3_600
+DAY_SECONDS = 24 * HOUR_SECONDS
+MOST_SECONDS = 31 * DAY_SECONDS
+"""Of a trace: a day of it takes half a minute."""
 DAY = "day"
 CURVE = "curve"
 STEP = "step"
@@ -60,10 +63,16 @@ def from_file(path: Path) -> Trace:
             points = [(float(line["seconds"]), float(line["rows_per_second"])) for line in csv.DictReader(lines)]
     except FileNotFoundError:
         raise Misuse(f"no trace {str(path)!r}; give a CSV file, or one of: {', '.join(NAMES)}") from None
-    except (KeyError, TypeError, ValueError):
+    except OSError as error:
+        raise Misuse(f"the trace {str(path)!r} cannot be read: {error.strerror or error}") from None
+    except (KeyError, TypeError, ValueError, csv.Error):
         raise Misuse(f"{path}: a trace has the columns seconds,rows_per_second, with a number in each line") from None
-    if len(points) < 2 or any(b[0] <= a[0] for a, b in pairwise(points)):
+    if len(points) < 2 or any(not b[0] > a[0] for a, b in pairwise(points)):
         raise Misuse(f"{path}: a trace has at least two lines, with growing seconds")
+    if not 0.5 < points[-1][0] - points[0][0] <= MOST_SECONDS:
+        raise Misuse(f"{path}: a trace is from a second to {MOST_SECONDS // DAY_SECONDS} days long")
+    if wrong := [rate for _, rate in points if not 0 <= rate < math.inf]:
+        raise Misuse(f"{path}: {wrong[0]:g} rows per second do not come; there are numbers from 0")
     found: list[float] = []
     for (_, rate), (until, _) in pairwise(points):
         found += [rate] * max(0, round(until - points[0][0]) - len(found))

@@ -14,6 +14,7 @@ import pytest
 
 from seep.cli.client import Remote
 from seep.cli.main import main
+from seep.cli.output import with_progress
 from seep.errors import Misuse
 from seep.running.before import answers
 from seep.runtime.api import ApiServer
@@ -290,3 +291,9 @@ def test_an_empty_home_is_none(monkeypatch: pytest.MonkeyPatch, given: str | Non
     if given is not None:
         monkeypatch.setenv("SEEP_HOME", given)
     assert jobs_home() == Path(home)
+
+
+def test_progress_that_nobody_watches_leaves_nothing_behind(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is wrong with a chaos plan, or a benchmark, is one line; there was an empty one before it."""
+    assert with_progress(lambda tell: tell("half", 0.5)) is None
+    assert capsys.readouterr() == ("", "")

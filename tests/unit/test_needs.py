@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 import seep
+from seep.backends.needs import MASTERS
 from seep.cli.main import main
 from seep.flow.compile import compile_flow
 from seep.runtime.job import JobDirectory
@@ -104,6 +106,39 @@ def test_an_address_that_is_no_text(home: Path, name: str) -> None:
     with pytest.raises(seep.Misuse, match=f"^{name}=9090 is no address; give a text$"):
         seep.start(flow, on="local", **wrong)
     assert (home / "kept" / "store").exists()
+
+
+WRONG = (
+    "spark://127.0.0.1",
+    "local-cluster[3,2]",
+    "local-cluster[0,2,900]",
+    "local[0]",
+    "local-cluster",
+    "yarn-client",
+    "",
+)
+RIGHT = (
+    "spark://[::1]:7077,b:7078",
+    "local-cluster[3, 2, 900]",
+    "local",
+    "local[*]",
+    "local[2,3]",
+    "yarn",
+    "k8s://https://h",
+)
+
+
+@pytest.mark.parametrize("master", WRONG)
+def test_a_master_that_spark_would_trip_over_later_is_refused(home: Path, master: str) -> None:
+    """A stack of Java's, or executors that never come; and what an earlier run had kept was gone."""
+    with pytest.raises(seep.Misuse, match=r"^master='.*'; Spark knows spark://HOST:PORT, local-cluster"):
+        start("spark", master)
+    assert (home / "kept" / "store").exists()
+
+
+@pytest.mark.parametrize("master", RIGHT)
+def test_other_masters_are_sparks_to_judge(master: str) -> None:
+    assert re.fullmatch(MASTERS, master)
 
 
 def test_a_key_that_is_not_the_jobs(home: Path) -> None:

@@ -7,7 +7,20 @@ from typing import Any
 
 import pytest
 
-from seep.control.observed import ARRIVED, BUSY, LATENCY, ROWS_IN, ROWS_OUT, USEFUL, Series, observe
+from seep.control.observed import (
+    ARRIVED,
+    BUSY,
+    BY_EPOCH_AT_MOST,
+    LATENCY,
+    ROWS_IN,
+    ROWS_OUT,
+    TAKING,
+    USEFUL,
+    Seen,
+    Series,
+    observe,
+)
+from seep.control.policies import Rate
 from tests.unit.test_policies import graph, journal
 
 
@@ -42,10 +55,85 @@ def test_work_for_rows_is_told_apart() -> None:
     assert work.fixed == pytest.approx(0.1)
 
 
+def taken(epochs: list[tuple[int, float]], partition: str = "0") -> dict[Series, list[tuple[float, float]]]:
+    """One second of a partition of `work` with these epochs (rows, seconds), after ten like it."""
+    sums = (
+        len(epochs),
+        sum(rows for rows, _ in epochs),
+        sum(seconds for _, seconds in epochs),
+        sum(rows * rows for rows, _ in epochs),
+        sum(rows * seconds for rows, seconds in epochs),
+        sum(seconds * seconds for _, seconds in epochs),
+    )
+    found = {
+        series(name, "work", "", "w", partition): [(t, s * (10.0 + t)) for t in (0.0, 1.0, 2.0)]
+        for name, s in zip(TAKING, sums, strict=True)
+    }
+    for name in (BUSY, USEFUL):
+        found[series(name, "work", "", "w", partition)] = [(t, sums[2] * t) for t in (0.0, 1.0, 2.0)]
+    return found
+
+
+def working(*partitions: list[tuple[int, float]]) -> Seen:
+    samples = {one: points for one, points in samples_of().items() if one.operator != "work"}
+    for number, epochs in enumerate(partitions):
+        samples |= taken(epochs, str(number))
+    return observe(graph(), journal(work=len(partitions)), samples, 2.0, 3.0).operators["work"]
+
+
+def test_what_epochs_cost_is_told_apart_from_what_rows_cost() -> None:
+    """Ten epochs a second of 8 ms each, and 1 ms for each row: 1,000 rows take a second of work, whoever has few."""
+    many, few = ([(rows, 0.008 + 0.001 * rows) for rows in (n - 3, n, n + 1, n + 2, n) * 2] for n in (20, 10))
+    for partitions in ([many, many], [few, few, few], [many, few]):
+        work = working(*partitions)
+        assert work.by_epoch == pytest.approx(0.08)
+        assert (work.rate, work.fixed) == (pytest.approx(1_000), pytest.approx(0.08))
+    # What seems to have nothing to do with rows is sized by them all the same, for the most part.
+    idle = working(*[[(rows, 0.04) for rows in (1, 2, 3, 2, 1) * 2]] * 3)
+    assert (idle.by_epoch, idle.fixed) == (pytest.approx(0.4), pytest.approx(0.2))
+    rare = working(*[[(rows, 0.09) for rows in (1, 2, 3, 2, 1) * 2]] * 3)
+    assert rare.fixed == BY_EPOCH_AT_MOST
+
+
+def test_what_was_done_in_a_longer_time_is_no_faster() -> None:
+    """Inside an epoch of more than a second a worker tells what it knew before: 2.5 s of work between two looks
+    that are 2 s apart, with 820 rows in each second of it. It was taken for 1,025."""
+    samples = samples_of()
+    samples[series(BUSY, "work")] = samples[series(USEFUL, "work")] = [(0.0, 0.0), (1.0, 0.0), (2.0, 2.5)]
+    samples[series(ROWS_IN, "work")] = [(0.0, 0.0), (1.0, 0.0), (2.0, 2.5 * 820)]
+    samples[series(ROWS_OUT, "work", "work>out")] = [(0.0, 0.0), (1.0, 0.0), (2.0, 2.5 * 410)]
+    work = observe(graph(), journal(), samples, 2.5, 3.0).operators["work"]
+    assert (work.rows, work.busy, work.useful, work.sent) == ((820.0,), (1.0,), (1.0,), {"out": 410.0})
+    assert work.rate == 820.0
+
+
+def test_epochs_that_tell_nothing_cost_nothing() -> None:
+    assert working([(5, 0.01)] * 40).by_epoch == 0.0, "all alike"
+    assert working([(1, 0.01), (9, 0.02)] * 5).by_epoch == 0.0, "twenty, and two of them are spent"
+    assert working([(1, 0.01), (9, 0.02)] * 6).by_epoch > 0.0
+    loose = [(1, 0.004), (1, 0.036), (9, 0.012), (9, 0.044)]
+    assert 0.0 < working(loose * 3).by_epoch / 12 < working(loose * 10).by_epoch / 40 < 0.019, "as far as is certain"
+
+
 def test_a_counter_that_fell_was_started_anew() -> None:
     samples = samples_of()
     samples[series(ROWS_IN, "work")] = [(0.0, 900.0), (1.0, 1_000.0), (2.0, 50.0)]
     assert observe(graph(), journal(), samples, 2.0, 3.0).operators["work"].rows == (50.0,)
+
+
+def test_of_a_source_that_cannot_say_what_comes_what_it_read_counts() -> None:
+    """Such as a user's own: that nothing came shrank what was busy, to the least there may be."""
+    samples = samples_of(growth=140.0)
+    seen = observe(graph(), journal(), samples, 2.0, 3.0)
+    assert seen.operators["in"].arrival == 140.0
+    assert [seen.operators[name].arrival for name in ("work", "out")] == [0.0, 0.0]
+    for points in samples.values():
+        points[:] = [(at, 1.8 * value) for at, value in points]
+    assert Rate().decide(observe(graph(), journal(), samples, 2.0, 3.0), ["work"])["work"].count == 2, "it is busy 90 %"
+    samples[series(ARRIVED, "in")] = [(2.0, 9e9)]
+    assert observe(graph(), journal(), samples, 2.0, 3.0).operators["in"].arrival == 252.0, "one sample is no rate"
+    samples[series(ARRIVED, "in")] = [(0.0, 0.0), (2.0, 600.0)]
+    assert observe(graph(), journal(), samples, 2.0, 3.0).operators["in"].arrival == 300.0
 
 
 def test_few_or_old_samples_say_nothing() -> None:

@@ -219,7 +219,8 @@ def test_a_policy_that_cannot_be_asked_stops_no_other() -> None:
 def test_a_policy_that_answers_with_nothing_of_the_kind_changes_nothing() -> None:
     governor = governed(2)
     governor._groups[0][0].decide = lambda seen, operators: None  # type: ignore[method-assign,return-value,assignment]
-    assert one(governor.look(flowing(900, 1_000, 1), journal())).held.startswith("policy: Fixed raised TypeError: ")
+    told = "policy: Fixed answers None, which names no operators: {name: partitions} is wanted"
+    assert one(governor.look(flowing(900, 1_000, 1), journal())).held == told
 
 
 def test_without_a_free_slot_nothing_grows_and_something_may_shrink() -> None:

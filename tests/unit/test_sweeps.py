@@ -133,6 +133,9 @@ def test_what_a_benchmark_would_pass_over_is_refused() -> None:
     check("recovery", Options(), ["checkpoint", "state", "seed"])
     with pytest.raises(Misuse, match="recovery does not depend on keys; it can be swept over: checkpoint, "):
         check("recovery", Options(), ["keys"])
+    with pytest.raises(Misuse, match=r"^policies runs on local only, not on spark$"):
+        check("policies", Options(on="spark"))
+    check("recovery", Options(on="spark"))
 
 
 def test_a_sweep_is_one_tidy_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from seep.control.observed import (
     ROWS_IN,
     ROWS_OUT,
     STATE_BYTES,
+    TAKING,
     USEFUL,
     Seen,
     Series,
@@ -78,12 +79,12 @@ def all_that_is_measured_is_seen() -> None:
         "work": Seen(
             "work",
             "operator",
-            (57.0, 20.0),
+            (57.0, 20 / 1.5),  # at work for half as long again as there was time: in that much more time
             (0.5, 1.0),
-            {"out": 40.0},
+            {"out": 30 + 10 / 1.5},
             state_bytes=750.0,
             hot_share=0.3,
-            useful=(0.4, 1.0),
+            useful=(0.4, round(1.4 / 1.5, 9)),
         ),
         "out": Seen("out", "sink", (40.0,), (0.5,)),
     }
@@ -93,7 +94,9 @@ def all_that_is_measured_is_seen() -> None:
         demand(seen == one, f"{seen}, not {one}")
     work = found["work"]
     demand(work.partitions == 2 and work.busiest == 1.0, f"{work}")
-    demand(abs(work.fixed - 0.05) < 1e-9 and abs(work.rate - 77 / 1.4) < 1e-9, f"{work.fixed}, {work.rate}")
+    beside = (1.5 - 0.4 - 1.4 / 1.5) / 2
+    demand(abs(work.fixed - beside) < 1e-9, f"{work.fixed}")
+    demand(abs(work.rate - (57 + 20 / 1.5) / (1.5 - 2 * beside)) < 1e-9, f"{work.rate}")
 
 
 @scenario
@@ -106,6 +109,49 @@ def work_beside_rows_is_told_apart() -> None:
         demand(abs(found.rate - 200 / (0.8 - 2 * fixed)) < 1e-6, f"{useful}: {found.rate}")
     demand(Seen("a", "operator", (0.0,), (0.0,)).rate == 0.0, "the rate of one that does nothing")
     demand(Seen("a", "operator", (), ()).busiest == 0.0, "nobody is busy")
+
+
+def _taken(*epochs: tuple[int, float], partition: int = 0) -> dict[Series, Points]:
+    """In each second a partition took these epochs: (rows, seconds)."""
+    rows, seconds = [float(n) for n, _ in epochs], [t for _, t in epochs]
+    sums = (
+        float(len(epochs)),
+        sum(rows),
+        sum(seconds),
+        sum(n * n for n in rows),
+        sum(n * t for n, t in epochs),
+        sum(t * t for t in seconds),
+    )
+    grown = {**dict(zip(TAKING, sums, strict=True)), BUSY: sums[2], USEFUL: sums[2]}
+    return {
+        _series(name, "work", "", partition): _points(*(at * each for at in range(4))) for name, each in grown.items()
+    }
+
+
+@scenario
+def epochs_are_told_apart_from_rows() -> None:
+    """Ten a second, each of 5 ms and 1 ms for each row, wherever there are many rows or few."""
+    many = _taken(*((n, 0.005 + 0.001 * n) for n in (20, 30) * 5))
+    few = _taken(*((n, 0.005 + 0.001 * n) for n in (8, 12) * 5), partition=1)
+    work = _see(_samples() | many | few, work=2)["work"]
+    demand(abs(work.by_epoch - 0.05) < 1e-9 and abs(work.fixed - 0.05) < 1e-9, f"{work}")
+    demand(abs(work.rate - 1_000) < 1e-6, f"{work.rate}")
+    for epochs, wanted in (
+        (((5, 0.03),) * 10, 0.0),  # all alike
+        (((5, 0.03), (5, 0.05)) * 5, 0.0),
+        (((1, 0.01), (9, 0.02)) * 3, 0.0),  # 18 in the window
+        (((1, 0.01), (9, 0.09)) * 5, 0.0),  # rows alone
+        (((1, 0.03), (2, 0.02)) * 5, 10 * (0.025 - 1.5 * 2 * (0.00075 / 28 / 7.5) ** 0.5)),  # the fewer the longer
+        (((1, 0.04), (2, 0.04)) * 5, 0.4),
+        (((1, 0.04), (2, 0.04)) * 4, 0.32),
+        (((1, 0.03), (1, 0.05), (2, 0.05), (2, 0.07)) * 3, 12 * (0.05 - 1.5 * (0.02 + 2 * (0.0036 / 34 / 9) ** 0.5))),
+    ):
+        found = _see(_samples() | _taken(*epochs))["work"].by_epoch
+        demand(abs(found - wanted) < 1e-6, f"{epochs}: {found}, not {wanted}")
+    one = Seen("a", "operator", (100.0,), (0.5,), useful=(0.4,), by_epoch=0.1)
+    for by_epoch, useful, fixed in ((0.1, 0.4, 0.2), (0.3, 0.4, 0.3), (0.3, 0.9, 0.25), (0.1, 0.5, 0.1)):
+        found_fixed = replace(one, by_epoch=by_epoch, useful=(useful,)).fixed
+        demand(abs(found_fixed - fixed) < 1e-9, f"{by_epoch} of {useful}: {found_fixed}")
 
 
 @scenario

@@ -93,13 +93,17 @@ def operator_waits_for_those_behind_it() -> None:
     busy.operator.advance()
     demand(busy.operator.epoch == 2, "it takes no breath")
     busy.tick(1.0)
-    demand(busy.operator.epoch == 4 and busy.operator.taking_ms == 0.0, f"{busy.operator.epoch}")
+    demand(busy.operator.epoch == 4 and busy.operator.taking.epochs == 0, f"{busy.operator.epoch}")
     rows = Bench()
     rows.desk.clock = lambda: rows.clock_ms
     rows.logic.take = busy.logic.take  # type: ignore[method-assign]
     rows.desk.clock = lambda: busy.clock_ms
     rows.frame(1)
-    demand(rows.operator.taking_ms == BREATH_MS * 0.6, f"{rows.operator.taking_ms}")
+    rows.frame(2, 3)
+    seconds = BREATH_MS * 0.6 / 1000
+    found = vars(rows.operator.taking)
+    sums = (2, 2 * seconds, 1 + 3 * 3, (1 + 3) * seconds, 2 * seconds * seconds)
+    demand(all(abs(a - b) < 1e-9 for a, b in zip(found.values(), sums, strict=True)), f"{found}")
 
 
 @scenario
