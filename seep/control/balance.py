@@ -57,6 +57,9 @@ class Profile:
     def of(self, key_range: KeyRange) -> int:
         return self.below(key_range.high) - self.below(key_range.low)
 
+    def busiest(self, ranges: Sequence[KeyRange]) -> int:
+        return max(map(self.of, ranges))
+
     def split(self, whole: KeyRange, parts: int) -> list[KeyRange]:
         """As many ranges, of equal load as far as whole buckets allow; of equal width where there is none."""
         total, start = self.of(whole), self.below(whole.low)
@@ -85,9 +88,22 @@ class Profile:
 def plan_scale(live: Sequence[Entry], count: int, loads: Loads) -> tuple[list[PartitionId], list[KeyRange]]:
     """Which partitions to replace, and by which ranges, to get to this many.
 
-    The busiest are split, those neighbours are merged that have the least together; the others stay as they are.
+    The busiest are split, those neighbours are merged that have the least together; the others stay as they are. If
+    that leaves one far busier than the mean, all are cut anew: of two equal ones made three, one would have half of
+    the load, and would be the next bottleneck.
     """
     profile = Profile(live, loads)
+    old, ranges = _least_change(live, count, profile)
+    if not old or not profile.known:
+        return old, ranges
+    left = [entry.key_range for entry in live if entry.partition not in old]
+    even, busiest = profile.split(_whole(live), len(left) + len(ranges)), profile.busiest([*left, *ranges])
+    if busiest * len(even) <= UNEVEN * profile.of(_whole(live)) or profile.busiest(even) > GAIN * busiest:
+        return old, ranges
+    return changed(live, even)
+
+
+def _least_change(live: Sequence[Entry], count: int, profile: Profile) -> tuple[list[PartitionId], list[KeyRange]]:
     ranges = [[entry.key_range] for entry in live]
     groups = [[entry.partition] for entry in live]
     while sum(map(len, ranges)) < count:
@@ -102,8 +118,19 @@ def plan_scale(live: Sequence[Entry], count: int, loads: Loads) -> tuple[list[Pa
         ranges[least] = [pairs[least]]
         groups[least] += groups[least + 1]
         del ranges[least + 1], groups[least + 1]
-    changed = [i for i in range(len(ranges)) if len(ranges[i]) > 1 or len(groups[i]) > 1]
-    return [p for i in changed for p in groups[i]], [r for i in changed for r in ranges[i]]
+    moved = [i for i in range(len(ranges)) if len(ranges[i]) > 1 or len(groups[i]) > 1]
+    return [p for i in moved for p in groups[i]], [r for i in moved for r in ranges[i]]
+
+
+def changed(live: Sequence[Entry], ranges: Sequence[KeyRange]) -> tuple[list[PartitionId], list[KeyRange]]:
+    """What of these ranges is new, and which partitions give way to it; those that keep theirs stay."""
+    kept = {entry.key_range for entry in live} & set(ranges)
+    old = [entry.partition for entry in live if entry.key_range not in kept]
+    return old, [key_range for key_range in ranges if key_range not in kept]
+
+
+def _whole(live: Sequence[Entry]) -> KeyRange:
+    return KeyRange(live[0].key_range.low, live[-1].key_range.high)
 
 
 def plan_rebalance(live: Sequence[Entry], loads: Loads) -> tuple[list[KeyRange], str]:
@@ -113,13 +140,13 @@ def plan_rebalance(live: Sequence[Entry], loads: Loads) -> tuple[list[KeyRange],
     profile = Profile(live, loads)
     if not profile.known:
         return [], "the load is not measured yet"
-    whole = KeyRange(live[0].key_range.low, live[-1].key_range.high)
+    whole = _whole(live)
     mean = profile.of(whole) / len(live)
-    before = max(profile.of(entry.key_range) for entry in live)
+    before = profile.busiest([entry.key_range for entry in live])
     if before <= UNEVEN * mean:
         return [], f"already balanced: the busiest partition has {_times(before, mean)} the mean"
     ranges = profile.split(whole, len(live))
-    after = max(map(profile.of, ranges))
+    after = profile.busiest(ranges)
     if after > GAIN * before:
         return [], f"nothing to gain: few keys make the busiest partition, with {_times(before, mean)} the mean"
     return ranges, f"the busiest partition goes from {_times(before, mean)} the mean to {_times(after, mean)}"

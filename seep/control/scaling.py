@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seep.control import planner
-from seep.control.balance import Loads, plan_rebalance, plan_scale
+from seep.control.balance import Loads, changed, plan_rebalance, plan_scale
 from seep.control.requests import FixEpoch, Rebalance, ReleaseEpoch, ScaleTo, Upgrade
 from seep.errors import Misuse
 from seep.model.counts import whole
@@ -70,9 +70,7 @@ def _rebalance(graph: Graph, journal: Journal, statuses: Statuses, request: Reba
     ranges, why = plan_rebalance(live, loads_of(statuses))
     if not ranges:
         return journal, f"{request.operator}: not rebalanced, {why}"
-    kept = {entry.key_range for entry in live} & set(ranges)
-    old = [entry.partition for entry in live if entry.key_range not in kept]
-    ranges = [key_range for key_range in ranges if key_range not in kept]
+    old, ranges = changed(live, ranges)
     return _begin(graph, journal, statuses, request.operator, old, ranges), f"{request.operator}: rebalanced, {why}"
 
 

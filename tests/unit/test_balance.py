@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seep.control.balance import UNEVEN, Loads, Profile, plan_rebalance, plan_scale
+from seep.control.balance import GAIN, UNEVEN, Loads, Profile, plan_rebalance, plan_scale
 from seep.control.requests import Rebalance, ScaleTo
 from seep.control.scaling import begin_request
 from seep.model.arrow import ArrowBatch
@@ -142,12 +142,25 @@ def test_a_split_halves_the_load_not_the_range() -> None:
 
 def test_the_busiest_is_split_and_the_idle_are_merged() -> None:
     live = entries([0, 1024, 2048, 3072, 4096])
-    rows = [{0: 5, 1: 40, 2: 1, 3: 2}[bucket // 1024] for bucket in range(BUCKETS)]
+    rows, fewer = ([loads[bucket // 1024] for bucket in range(BUCKETS)] for loads in ((8, 16, 8, 8), (8, 8, 4, 4)))
     assert plan_scale(live, 5, measured(live, rows))[0] == [PartitionId("a", 1)]
-    assert plan_scale(live, 3, measured(live, rows)) == (
+    assert plan_scale(live, 3, measured(live, fewer)) == (
         [PartitionId("a", 2), PartitionId("a", 3)],
         [KeyRange(2048, 4096)],
     )
+
+
+@given(skewed(), st.integers(1, 12))
+def test_no_partition_stays_a_bottleneck_that_even_parts_would_relieve(
+    given_load: tuple[list[Entry], list[int]], count: int
+) -> None:
+    live, rows = given_load
+    profile = Profile(live, measured(live, rows))
+    old, ranges = plan_scale(live, count, measured(live, rows))
+    busiest = profile.busiest(after(live, old, ranges))
+    even = profile.busiest(profile.split(EVERYTHING, count))
+    mean = profile.of(EVERYTHING) / count
+    assert not old or busiest <= max(UNEVEN * mean, even / GAIN)
 
 
 def test_one_hot_key_alone_is_left_alone() -> None:

@@ -167,14 +167,26 @@ def all_the_load_in_one_bucket_still_makes_ranges() -> None:
 
 
 def _scaled(live: list[Entry], loads: dict[PartitionId, list[int]], profile: Profile, random: Random) -> None:
-    old, ranges = plan_scale(live, 2, loads)
     pairs = [profile.of(KeyRange(live[i].key_range.low, live[i + 1].key_range.high)) for i in range(2)]
     first = pairs.index(min(pairs))
-    demand(old == [live[first].partition, live[first + 1].partition], "not those with the least load are merged")
-    demand(ranges == [KeyRange(live[first].key_range.low, live[first + 1].key_range.high)], "merged to another range")
-    old, ranges = plan_scale(live, 4, loads)
-    busiest = max(live, key=lambda e: profile.of(e.key_range))
-    demand(old == [busiest.partition] and len(ranges) == 2, "not the busiest is split")
+    merged = KeyRange(live[first].key_range.low, live[first + 1].key_range.high)
+    loaded = max(live, key=lambda e: profile.of(e.key_range))
+    for count, least, new in (
+        (2, [live[first].partition, live[first + 1].partition], [merged]),
+        (4, [loaded.partition], profile.split(loaded.key_range, 2)),
+    ):
+        mean, left = profile.of(KeyRange(0, BUCKETS)) / count, [e.key_range for e in live if e.partition not in least]
+        old, ranges = plan_scale(live, count, loads)
+        most = max(map(profile.of, [*left, *new]))
+        if most <= 1.2 * mean:
+            demand((old, ranges) == (least, new), "more changes than has to")
+        elif (old, ranges) != (least, new):
+            there = sorted([*(e.key_range for e in live if e.partition not in old), *ranges])
+            demand(len(there) == count and max(map(profile.of, there)) <= 0.95 * most, "for nothing")
+            demand(there == profile.split(KeyRange(0, BUCKETS), count), "not cut anew")
+        else:
+            even = profile.split(KeyRange(0, BUCKETS), count)
+            demand(max(map(profile.of, even)) > 0.95 * most, "the busiest stays the bottleneck")
     new, why = plan_rebalance(live, loads)
     mean, most = profile.of(KeyRange(0, BUCKETS)) / 3, max(profile.of(e.key_range) for e in live)
     demand(bool(new) == (most > 1.2 * mean), f"the busiest has {most / mean:.2f} times the mean: {why}")
