@@ -164,11 +164,18 @@ class SinkPartition:
             self.ended = ended
             record = self.outlet.encode(self.moment, batches)
             self.sum = _counted(self.sum, batches)
-            due = self.desk.now_ms - self.marked_ms >= self.desk.settings.checkpoint_ms and not commits
+            due = self._mark_is_due() and not commits
             if record is not None or ended or due:
                 commits.append(Commit(upcoming, self.sum, record, ended, now_ms))
                 size += len(record or b"")
         return commits
+
+    def _mark_is_due(self) -> bool:
+        """Epochs without rows are marked now and then: often while somebody waits until all up to one of them is shown,
+        which a sink that makes one file of many epochs can say only of those that it hears of."""
+        settings = self.desk.settings
+        often = self.shown < self.desk.journal.fixed
+        return self.desk.now_ms - self.marked_ms >= (settings.retry_ms if often else settings.checkpoint_ms)
 
     def _may_take(self) -> bool:
         return self.running and not (self.failure or self.inputs.failure or self.fenced or self._is_behind())
@@ -276,9 +283,9 @@ class SinkPartition:
         if not self.running or self.fenced or self.failure:
             return
         idle = self.inputs.taken > self.committed and self.appending is None
-        if idle and self.desk.now_ms - self.marked_ms >= self.desk.settings.checkpoint_ms:
+        if idle and self._mark_is_due():
             self._append([Commit(self.inputs.taken, self.sum, None, self.ended)])
-        elif self.desk.now_ms - self.marked_ms >= self.desk.settings.checkpoint_ms:
+        elif self._mark_is_due():
             self.marked_ms = self.desk.now_ms
             self.inputs.trim(self.committed)
         self.inputs.retry()

@@ -76,9 +76,10 @@ def test_nothing_that_a_savepoint_covers_is_held_back_by_a_sink(begin: Callable[
     """A file holds many epochs, and who starts from the savepoint writes none of those before it."""
 
     def filed() -> seep.Flow:
-        flow = seep.Flow("filed", epoch="50ms", checkpoint="200ms")
+        flow = seep.Flow("filed", epoch="50ms", checkpoint="5m")
         numbers = flow.source("numbers", Gated(5_000, 500, tmp_path / "gate"))
         numbers.sink("out", seep.FileSink(tmp_path / "out", format="jsonl"))
+        numbers.filter(pl.col("n") < 0).sink("none", seep.FileSink(tmp_path / "none"))
         return flow
 
     def written() -> set[int]:

@@ -330,6 +330,26 @@ def what_is_not_shown_yet_is_bounded() -> None:
 
 
 @scenario
+def epochs_without_rows_are_marked_often_while_a_savepoint_waits() -> None:
+    bench = _Bench()
+    bench.committed(5, 6)
+    bench.sink.published(Published(OUT, 5, count=2))
+    bench.desk.journal = with_fields(bench.desk.journal, replaces=(Replace(1, "", (), (), False, 6),))
+    bench.frame(7, 0)
+    bench.desk.now_ms = 99.0
+    bench.sink.tick()
+    demand(not bench.appends(), "too early")
+    bench.desk.now_ms = 100.0
+    bench.sink.tick()
+    demand(bench.answer(Append).epoch == 7, "a savepoint of 6 waits until that is shown")
+    bench.sink.published(Published(OUT, 6, count=1))
+    bench.frame(8, 0)
+    bench.desk.now_ms = 300.0
+    bench.sink.tick()
+    demand(not bench.appends(), "nobody waits any more")
+
+
+@scenario
 def what_an_outlet_holds_back_is_not_shown() -> None:
     bench = _Bench()
     bench.committed(5, 6)
