@@ -2,7 +2,8 @@
 happened. Whatever it sends then must be refused and counted, and the output must not differ.
 
 Refusals are counted where they happen: frames and subscriptions by the receiving worker, appends and checkpoints by
-the store, whose answer the zombie itself counts. All are read from the workers' metrics.
+the store, whose answer the zombie itself counts. All are read from the workers' metrics. One that runs nothing but a
+sink may have nothing under way when it is stopped, and then sends nothing that could be refused.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import os
 import re
 import signal
 import time
+from dataclasses import dataclass
 from random import Random
 from urllib.error import URLError
 from urllib.request import urlopen
 
 from benchmarks.arrivals import ArrivalSink
 from benchmarks.drive import Driven, committed, scratch
-from benchmarks.load import CHECKPOINT, EPOCH, Load, timing_of
+from benchmarks.load import CHECKPOINT, EPOCH, SINK, Load, timing_of
 from benchmarks.outcome import Options, Outcome, Tell
 from benchmarks.verdict import judge
 
@@ -31,12 +33,12 @@ REFUSED = re.compile(r'^seep_dropped_total\{.*reason="fenced".*\} (\S+)$', re.MU
 
 
 def run(options: Options, tell: Tell) -> Outcome:
-    pauses = PAUSES if options.kills is None else options.kills
+    wanted = PAUSES if options.kills is None else options.kills
     seconds = options.seconds or PAUSE_SECONDS
     rate = options.rate or RATE
     load, rng = Load.of(KEYS, options), Random(options.seed)
     workers = options.workers or WORKERS
-    refused: list[int] = []
+    pauses: list[Pause] = []
     with scratch() as home:
         path = home / "arrivals"
         checkpoint, epoch = options.checkpoint or CHECKPOINT, options.epoch or EPOCH
@@ -44,9 +46,9 @@ def run(options: Options, tell: Tell) -> Outcome:
         driven = Driven(flow, path, rate, options.on, workers)
         try:
             driven.steady(load.cold_keys)
-            for number in range(pauses):
-                tell(f"pause {number + 1} of {pauses}", number / pauses)
-                refused.append(_pause(driven, rng, seconds))
+            for number in range(wanted):
+                tell(f"pause {number + 1} of {wanted}", number / wanted)
+                pauses.append(_pause(driven, rng, seconds))
             given = driven.drain()
         finally:
             driven.close()
@@ -63,14 +65,30 @@ def run(options: Options, tell: Tell) -> Outcome:
             "pause_seconds": seconds,
             "seed": options.seed,
         },
-        verdict.identical and all(refused),
-        {"pauses": pauses, "refused": {"each": refused, "total": sum(refused)}, **verdict.figures()},
+        verdict.identical and all(pause.refused or pause.operators == [SINK] for pause in pauses),
+        {
+            "pauses": len(pauses),
+            "refused": {
+                "each": [pause.refused for pause in pauses],
+                "total": sum(pause.refused for pause in pauses),
+            },
+            "operators": [pause.operators for pause in pauses],
+            **verdict.figures(),
+        },
     )
 
 
-def _pause(driven: Driven, rng: Random, seconds: float) -> int:
-    """How much was refused after its sleep, by anyone, and of its own by the store."""
+@dataclass(frozen=True)
+class Pause:
+    operators: list[str]
+    """That the worker ran."""
+    refused: int
+    """After its sleep, by anyone, and of its own by the store."""
+
+
+def _pause(driven: Driven, rng: Random, seconds: float) -> Pause:
     worker = rng.choice(sorted(driven.by_worker()))
+    operators = sorted({entry.partition.operator for entry in driven.by_worker()[worker]})
     process = driven.processes()[worker]
     own = refusals(driven)[worker]
     os.kill(process, signal.SIGSTOP)
@@ -83,7 +101,7 @@ def _pause(driven: Driven, rng: Random, seconds: float) -> int:
         os.kill(process, signal.SIGCONT)
     driven.rest(3.0)
     driven.until(driven.keeps_up, "keeping up with it back")
-    return sum(count - before.get(name, 0) for name, count in refusals(driven).items())
+    return Pause(operators, sum(count - before.get(name, 0) for name, count in refusals(driven).items()))
 
 
 def refusals(driven: Driven) -> dict[str, int]:
