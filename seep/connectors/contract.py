@@ -52,7 +52,8 @@ class Source(Protocol):
         A source that knows how far behind it is has a method more: ``behind(split, position, now_ms) -> int | None``,
         the rows after `position` that could be read now (an estimate will do). One whose input never ends by itself
         has an attribute ``endless = True``. One that has to look something up first has a method
-        ``prepared() -> Source``, called once where a job starts; what it gives back is kept with the job.
+        ``prepared() -> Source``, called once where a job starts; what it gives back is kept with the job. One with
+        compiled loops of its own has ``warm()``, called where workers start: it loads them.
 
         One that asks somebody else for its rows has ``caught_up(split, position) -> bool``, as
         `seep.partition.contract.Intake` has it: what is only not heard of yet must not count as silence.

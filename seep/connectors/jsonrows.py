@@ -46,6 +46,10 @@ class JsonDecoder:
         )
         self._required = [field for field in declared if not field.nullable or pa.types.is_nested(field.type)]
 
+    def warm(self) -> None:
+        """Load the compiled loops."""
+        self._scanned([b"{}"])
+
     def decode(self, values: Sequence[bytes]) -> Kept:
         scanned = self._scanned(values)
         if scanned is None:

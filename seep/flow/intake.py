@@ -34,6 +34,12 @@ class IntakePlan:
     def __call__(self) -> SourceIntake:
         return SourceIntake(self)
 
+    def warm(self) -> None:
+        """Load the compiled loops of the connector, so that its first rows do not wait."""
+        load = getattr(self.connector, "warm", None)
+        if load is not None:
+            load()
+
     def prepared(self) -> IntakePlan:
         """As the job keeps it: with what the connector has to look up once."""
         ready = getattr(self.connector, "prepared", None)

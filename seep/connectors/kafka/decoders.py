@@ -91,6 +91,9 @@ class ManyDecoder:
         self._rows = rows
         self.schema = rows.schema
 
+    def warm(self) -> None:
+        self._rows.warm()
+
     def decode(self, values: list[bytes | None]) -> Decoded:
         numbers, good, refused = _apart(values)
         record, kept, bad = self._rows.decode(good)

@@ -33,7 +33,7 @@ from seep.connectors.kafka.client import (
     partitions_of,
     topics_like,
 )
-from seep.connectors.kafka.decoders import Decoded, Decoder, decoder_of
+from seep.connectors.kafka.decoders import Decoded, Decoder, ManyDecoder, decoder_of
 from seep.connectors.kafka.discovery import REFRESH, REFRESH_MS, Discovery, Place, number_of
 from seep.connectors.kafka.reader import PartitionReader, consumer_settings
 from seep.errors import Misuse
@@ -145,6 +145,10 @@ class KafkaSource:
         return found
 
     # --- its splits ------------------------------------------------------------------------------------------------
+
+    def warm(self) -> None:
+        if isinstance(self._decoder, ManyDecoder):
+            self._decoder.warm()
 
     def begins(self, split: int) -> Any:
         bound = self._known()[split]

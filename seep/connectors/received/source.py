@@ -69,6 +69,10 @@ class ReceivedSource:
     def schema(self) -> pa.Schema:
         return _TEXT if self._json is None else self._json.schema
 
+    def warm(self) -> None:
+        if self._json is not None:
+            self._json.warm()
+
     def kept_in(self, home: Path) -> ReceivedSource:
         """The same with its log there. Called where a job starts, when nobody of an earlier one runs any more."""
         if _is_loopback(self.host):
