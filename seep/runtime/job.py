@@ -10,6 +10,7 @@
     objects    only where checkpoints are in an object store: the address of the job's own folder
     workers/   WORKER.json (host, process id, metrics port), WORKER.log
     received/  what was sent to sources that listen, a log for each
+    running    locked by whoever runs the job or starts it anew
     meeting    only where workers may be on several hosts: the controller's address
 
 Code is unpickled only when its digest stands in the sealed plan: whoever can write files but does not have the key
