@@ -264,7 +264,9 @@ class JobDirectory:
         """By worker: its host, process id and metrics port. A killed one may still be listed."""
         # A worker that ends between the listing and the reading takes its card away.
         found = (read_or_none(path) for path in sorted((self.path / "workers").glob("*.json")))
-        cards = [json.loads(data) for data in found if data is not None]
+        # Nobody waits for the disk with a card: when the machine loses its power it may be left empty, and its worker
+        # is gone, too.
+        cards = [json.loads(data) for data in found if data]
         return {card["worker"]: card for card in cards}
 
     def targets(self) -> dict[str, str]:
