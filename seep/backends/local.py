@@ -45,6 +45,8 @@ class LocalBackend:
         self._unseen: set[str] = set()
         """They run, and have not registered yet."""
         self._unborn = Unborn()
+        self._refused = ""
+        """Why the latest zygote could not be started."""
         self._ended: list[str] = []
         if job.network_address:
             end_workers(job)  # it ran on several hosts: they would look for its controller there
@@ -62,8 +64,11 @@ class LocalBackend:
             for _ in range(count - len(self._running) - len(self._starting)):
                 worker = f"w{secrets.token_hex(4)}"
                 self._starting[worker] = time.monotonic() + STARTING_SECONDS
-                with contextlib.suppress(OSError):  # a dead zygote is found by the next look
+                try:
                     self._connection().sendall(f"{worker}\n".encode())
+                except OSError as problem:  # the zygote has died, or none can be started now
+                    self._starting[worker] = 0.0
+                    self._refuse(worker, problem)
 
     def release(self, worker: str) -> None:
         self._signal(worker, signal.SIGTERM)
@@ -85,6 +90,8 @@ class LocalBackend:
         """Why no worker can be had; empty: they can."""
         if self._stillborn < STILLBORN and not self._unborn.hopeless():
             return ""
+        if self._refused:
+            return f"workers cannot be started: {self._refused}"
         log = self._job.log_path("zygote" if self._stillborn >= STILLBORN else self._unborn.latest)
         # The next zygote may be writing already: its last whole words are the error of the one before.
         text = log.read_text(errors="replace") if log.exists() else ""
@@ -167,19 +174,30 @@ class LocalBackend:
             else:
                 self._unseen.add(worker)
 
+    def _refuse(self, worker: str, problem: OSError) -> None:
+        """Too many processes, no memory: that may pass."""
+        if self._control is None:
+            self._refused = f"{type(problem).__name__}: {problem}"
+            if not self._running:
+                self._unborn.ended(worker)
+
     def _connection(self) -> socket.socket:
         if self._control is None:
-            self._control, theirs = socket.socketpair()
-            with theirs, self._job.log_path("zygote").open("ab") as log:
-                self._zygote = subprocess.Popen(
-                    [sys.executable, "-m", "seep.backends.zygote"],
-                    env=worker_environment(self._job.path) | {"SEEP_CONTROL": str(theirs.fileno())},
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                )
+            with contextlib.ExitStack() as failed:
+                ours, theirs = socket.socketpair()
+                failed.enter_context(ours)
+                with theirs, self._job.log_path("zygote").open("ab") as log:
+                    self._zygote = subprocess.Popen(
+                        [sys.executable, "-m", "seep.backends.zygote"],
+                        env=worker_environment(self._job.path) | {"SEEP_CONTROL": str(theirs.fileno())},
+                        pass_fds=[theirs.fileno()],
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        start_new_session=True,
+                    )
+                failed.pop_all()
+            self._control, self._refused = ours, ""
         return self._control
 
     def _end_zygote(self) -> None:

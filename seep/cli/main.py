@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import sys
 from contextlib import suppress
 from typing import Annotated, Any
@@ -61,6 +62,7 @@ def options(
 
 
 def main() -> None:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what was begun is ended, and nothing left
     debug = "--debug" in sys.argv[1:]
     try:
         # Before the verb or behind it: who sees an error adds it at the end of the line.

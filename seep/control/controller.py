@@ -242,6 +242,8 @@ class Controller:
             self.effects.extend(leftovers(self.graph, self.journal, stored))
             self.journal = stored
             self.statuses = {p: s for p, s in self.statuses.items() if p in stored.entries}
+            self.slot_since = {p: ms for p, ms in self.slot_since.items() if p in stored.entries}
+            self.since = {r.number: self.since[r.number] for r in stored.replaces if r.number in self.since}
             self.deaths.forget_all_but({entry.worker for entry in stored.entries.values()})
             self._push_all()
         elif stored.term > wanted.term or (stored.term == wanted.term and not self.journal.version):

@@ -338,6 +338,8 @@ class Inputs:
                     entry.worker,
                     Trim(entry.partition, edge.name, self.me, self.generation, upto, version),
                 )
-        for digests in self.digests.values():
+        for key, digests in list(self.digests.items()):
             for epoch in [e for e in digests if e <= upto]:
                 del digests[epoch]
+            if not digests:
+                del self.digests[key]  # its sender may have gone

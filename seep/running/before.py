@@ -2,26 +2,66 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from shlex import quote
 
 from seep.backends.needs import need_objects, need_redis
+from seep.backends.process import end_workers
 from seep.errors import DataLoss, Misuse, SeepError
 from seep.partition.contract import Graph
 from seep.protocol.effects import ReadJournal
+from seep.running import views
 from seep.running.matching import Asked, Match
 from seep.running.places import fetched
 from seep.running.savepoint import Savepoint, savepoint_at
 from seep.runtime.addresses import shown
+from seep.runtime.deadletters import NAME as LETTERS
 from seep.runtime.home import job_path
-from seep.runtime.job import JobDirectory, is_folder_of
+from seep.runtime.job import CODES, RECEIVED, JobDirectory, is_folder_of
 from seep.runtime.stores.directory import DirectoryStore
 from seep.runtime.stores.files import Files, escape
 
+STATE = ("store", "elsewhere", "objects", CODES, views.DIRECTORY)
+"""In a job's directory: what an earlier run has kept."""
 FETCHED = "fetched"
 """In the job's directory: a savepoint that came from an object store, while it is put in place."""
+
+
+class Claim:
+    """Whose job this directory is. The system takes it from a process that ends, whatever that has died of, and leaves
+    it to one that is only too slow to answer."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path / "running", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.is_mine = True
+        except BlockingIOError:
+            self.is_mine = False
+
+    def release(self) -> None:
+        """Once, or more often."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def claimed(path: Path, flow: str, resumes: bool) -> Claim:
+    """Refused while another process has it. Who resumes takes the flow over from one that no longer does anything: if
+    that one wakes up, it finds in the journal that it was deposed."""
+    claim = Claim(path)
+    if not claim.is_mine and not resumes:
+        claim.release()
+        raise Misuse(
+            f"flow {flow!r} runs already in {path}, or is just being started, and does not answer;"
+            f" wait until it does and stop it: seep stop {quote(flow)}, or end its process"
+        )
+    return claim
 
 
 def answers(path: Path) -> bool:
@@ -126,6 +166,21 @@ def restored(
         return None
     saved = savepoint_of(restore, job_path(flow))
     return saved, saved.match(graph, Asked(rename or {}, drop))
+
+
+def clear(path: Path, received: bool) -> None:
+    """End and forget what an earlier run has left there; `received`: also what was sent to it."""
+    if (path / "key").exists():
+        if could_go_on(path):
+            print(
+                f"seep: the state of an earlier run is in {path}, and is replaced now; --resume goes on from it",
+                file=sys.stderr,
+            )
+        # Without a controller its workers may still write, until they notice.
+        end_workers(JobDirectory(path))
+        forget(JobDirectory(path))
+    for part in (*STATE, "sockets", "workers", "api", "token", LETTERS, *((RECEIVED,) if received else ())):
+        remove(path / part)
 
 
 def make_home(path: Path) -> None:

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -15,7 +16,6 @@ import pyarrow as pa
 
 from seep.backends.local import LocalBackend
 from seep.backends.needs import check_addresses, counted, need_objects, need_ray, need_redis, need_spark
-from seep.backends.process import end_workers
 from seep.errors import Misuse, Retry, SeepError, error_of
 from seep.flow.build import Flow
 from seep.flow.check import kept, prepared, runnable
@@ -24,7 +24,7 @@ from seep.model.counts import whole as whole_number
 from seep.protocol.journal import Journal, Replace
 from seep.running import views
 from seep.running.audit import audit_of
-from seep.running.before import FETCHED, answers, could_go_on, forget, has_journal, make_home, remove, restored
+from seep.running.before import FETCHED, Claim, answers, claimed, clear, has_journal, make_home, remove, restored
 from seep.running.fixing import PATIENCE_SECONDS, Fixing, wait_until
 from seep.running.places import check_empty, sent
 from seep.running.queries import Answer, Query, answer_of, shown
@@ -36,10 +36,9 @@ from seep.runtime import controllernumbers
 from seep.runtime.api import ApiServer, check_port
 from seep.runtime.control import HostControl
 from seep.runtime.controller import FAILED, ControllerHost
-from seep.runtime.deadletters import NAME as LETTERS
 from seep.runtime.exporter import Exporter
 from seep.runtime.home import job_path
-from seep.runtime.job import CODES, RECEIVED, JobDirectory
+from seep.runtime.job import RECEIVED, JobDirectory
 from seep.runtime.numbers import Snapshot
 from seep.runtime.readers import PrometheusServer, Scraper, Unreadable
 from seep.runtime.slots import Backend
@@ -47,8 +46,6 @@ from seep.runtime.watch import Watch
 from seep.state.checkpoint import Checkpoint
 from seep.state.codec import DamagedError
 
-STATE = ("store", "elsewhere", "objects", CODES, views.DIRECTORY)
-"""In a job's directory: what an earlier run has kept."""
 HEADROOM_EPOCHS = 1_000_000
 """A flow restored from a savepoint goes on above every number the saved one may have used meanwhile."""
 
@@ -95,44 +92,37 @@ def start(
         need_redis(store)
     if checkpoints is not None:
         need_objects(checkpoints)
-    if resume:
-        if restore is not None:
-            raise Misuse("resume goes on from the job's own state, restore from a savepoint; give one of them")
-        if not has_journal(path, store, checkpoints):
-            raise Misuse(f"flow {flow.name!r} has nothing to resume in {path}; start it without --resume")
-        try:
-            directory = JobDirectory.resume(path, graph, flow.settings)
-        except DamagedError as error:
-            raise Misuse(
-                f"the job in {path} cannot be resumed: its plan: {error}; is its key the one it had?"
-            ) from error
-    else:
-        saved = restored(flow.name, graph, restore, rename, drop)
-        ready = prepared(graph)
-        make_home(path)
-        if (path / "key").exists():
-            if could_go_on(path):
-                print(
-                    f"seep: the state of an earlier run is in {path}, and is replaced now; --resume goes on from it",
-                    file=sys.stderr,
-                )
-            # Without a controller its workers may still write, until they notice.
-            end_workers(JobDirectory(path))
-            forget(JobDirectory(path))
-        for part in (*STATE, "sockets", "workers", "api", "token", LETTERS):
-            remove(path / part)
-        if saved is None:  # what was received since a savepoint is read again
-            remove(path / RECEIVED)
-        ready = kept(ready, (path / RECEIVED).absolute())
-        directory = JobDirectory.create(path, graph, flow.settings, ready)
-        if store is not None:
-            directory.keep_elsewhere(store)
-        if checkpoints is not None:
-            directory.keep_objects(checkpoints)
-        if saved is not None:
-            saved[0].prepare(ready, directory.store(), saved[1])
-            remove(path / FETCHED)
-    return Job(flow, directory, backend(directory), workers, prometheus, spare, recover_in)
+    if resume and restore is not None:
+        raise Misuse("resume goes on from the job's own state, restore from a savepoint; give one of them")
+    if resume and not has_journal(path, store, checkpoints):
+        raise Misuse(f"flow {flow.name!r} has nothing to resume in {path}; start it without --resume")
+    saved = None if resume else restored(flow.name, graph, restore, rename, drop)
+    ready = graph if resume else prepared(graph)
+    make_home(path)
+    with ExitStack() as failed:
+        claim = claimed(path, flow.name, resume)
+        failed.callback(claim.release)
+        if resume:
+            try:
+                directory = JobDirectory.resume(path, graph, flow.settings)
+            except DamagedError as error:
+                raise Misuse(
+                    f"the job in {path} cannot be resumed: its plan: {error}; is its key the one it had?"
+                ) from error
+        else:
+            clear(path, received=saved is None)  # what was received since a savepoint is read again
+            ready = kept(ready, (path / RECEIVED).absolute())
+            directory = JobDirectory.create(path, graph, flow.settings, ready)
+            if store is not None:
+                directory.keep_elsewhere(store)
+            if checkpoints is not None:
+                directory.keep_objects(checkpoints)
+            if saved is not None:
+                saved[0].prepare(ready, directory.store(), saved[1])
+                remove(path / FETCHED)
+        job = Job(flow, directory, backend(directory), workers, prometheus, spare, recover_in, claim)
+        failed.pop_all()
+    return job
 
 
 def _backend(on: str, master: str | None) -> Callable[[JobDirectory], Backend]:
@@ -176,8 +166,10 @@ class Job:
         prometheus: str | None = None,
         spare: int | None = None,
         recover_in: int = 1,
+        claim: Claim | None = None,
     ) -> None:
         self.name = flow.name
+        self._claim = claim
         self.directory = directory
         self.host = ControllerHost(directory, backend, workers, spare, recover_in)
         reader = _server(prometheus, flow.name) if prometheus else Scraper(directory.targets)
@@ -382,6 +374,8 @@ class Job:
         self.watch.close()
         self.api.close()
         self.exporter.close()
+        if self._claim is not None:
+            self._claim.release()
 
     def _until(self, done: Callable[[], bool], what: str) -> None:
         wait_until(self.host, done, what)

@@ -74,30 +74,34 @@ class Savepoint:
         by source: where its splits stood (`source_positions`)."""
         files = Files(sync=True)
         _refuse_taken(path)
-        for part in (path.parent, path, path / "store"):
-            files.make_directory(part)
         operators: dict[str, Any] = {name: {"layout": found, "partitions": []} for name, found in layouts_of(graph)}
         try:
+            if path.exists():
+                shutil.rmtree(path)  # the remainder of one whose process was killed meanwhile
+            for part in (path.parent, path, path / "store"):
+                files.make_directory(part)
             files.replace(path / "key", [key])
             store = DirectoryStore(path / "store", key)
             with ThreadPoolExecutor(THREADS, "seep-savepoint", give_way) as pool:
                 for partition in pool.map(lambda read: _copied(store, path.name, read()), checkpoints):
                     operators[partition.operator]["partitions"].append(partition.number)
-        except BaseException:
+            manifest = {
+                "format": FORMAT,
+                "seep": version("seep"),
+                "flow": flow,
+                "epoch": epoch,
+                "highest": highest,
+                "operators": operators,
+                "sources": {name: {"kind": kind_of(graph.nodes[name]), **found} for name, found in sources.items()},
+                "edges": edges_of(graph),
+            }
+            files.replace(path / "manifest.json", [json.dumps(manifest, indent=1).encode()])
+        except BaseException as problem:
             # What is half there would be in the way of the next try.
             shutil.rmtree(path, ignore_errors=True)
+            if isinstance(problem, OSError):
+                raise Retry(f"savepoint {path.name!r} could not be written: {problem}") from problem
             raise
-        manifest = {
-            "format": FORMAT,
-            "seep": version("seep"),
-            "flow": flow,
-            "epoch": epoch,
-            "highest": highest,
-            "operators": operators,
-            "sources": {name: {"kind": kind_of(graph.nodes[name]), **found} for name, found in sources.items()},
-            "edges": edges_of(graph),
-        }
-        files.replace(path / "manifest.json", [json.dumps(manifest, indent=1).encode()])
         return cls(path)
 
     def checkpoints(self, operator: str, part: KeyRange | None = None) -> list[Checkpoint]:
@@ -131,7 +135,7 @@ def _copied(store: DirectoryStore, name: str, checkpoint: Checkpoint) -> Partiti
     store.perform(FenceStore(0, checkpoint.partition, FIRST))
     reply = store.perform(PutCheckpoint(0, checkpoint))
     if reply is None or reply.error:
-        raise DataLoss(f"savepoint {name!r} could not be written: {reply and reply.value}")
+        raise Retry(f"savepoint {name!r} could not be written: {reply and reply.value}")
     return checkpoint.partition
 
 
@@ -172,6 +176,7 @@ def source_positions(store: Any, journal: Journal, source: str, epoch: int) -> d
 
 
 NAME_LETTERS = 100
+_BEGUN = {"key", "store", "manifest"}
 
 
 def new_savepoint(job: Path, name: Any) -> Path:
@@ -185,5 +190,11 @@ def new_savepoint(job: Path, name: Any) -> Path:
 
 
 def _refuse_taken(path: Path) -> None:
-    if path.exists():
+    if path.exists() and not _is_remainder(path):
         raise Misuse(f"savepoint {path.name!r} exists already; choose another name")
+
+
+def _is_remainder(path: Path) -> bool:
+    """Of one whose process was killed: the manifest comes last."""
+    names = {one.name for one in path.iterdir()} if path.is_dir() else {""}
+    return "manifest.json" not in names and {name.partition(".")[0] for name in names} <= _BEGUN

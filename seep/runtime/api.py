@@ -23,7 +23,7 @@ from pydantic import BaseModel, Field, StrictInt
 
 from seep.errors import Misuse, Retry, SeepError
 from seep.runtime.home import api_port
-from seep.runtime.stores.files import Files
+from seep.runtime.stores.files import Files, read_or_none
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -111,6 +111,10 @@ def create_app(control: JobControl, token: str) -> FastAPI:
     async def explain(_: Request, error: SeepError) -> Response:
         status = 400 if isinstance(error, Misuse) else 503 if isinstance(error, Retry) else 500
         return JSONResponse({"error": str(error)}, status)
+
+    @app.exception_handler(OSError)
+    async def tell(_: Request, error: OSError) -> Response:
+        return JSONResponse({"error": f"{error}; mend it and try again"}, 503)
 
     @app.exception_handler(RequestValidationError)
     async def refuse(_: Request, error: RequestValidationError) -> Response:
@@ -220,5 +224,7 @@ class ApiServer:
         self._server.should_exit = True
         self._thread.join()
         self._socket.close()
-        for name in ("api", "token"):
-            (self._path / name).unlink(missing_ok=True)
+        # A controller that took over from this one has written its own.
+        if read_or_none(self._path / "api") == self.address.encode():
+            for name in ("api", "token"):
+                (self._path / name).unlink(missing_ok=True)

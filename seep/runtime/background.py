@@ -12,7 +12,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from seep.errors import SeepError
 from seep.model.ids import PartitionId
@@ -55,6 +55,7 @@ class Lane:
         self.is_here = is_here
         self.waiting: deque[Publish] = deque()
         self.thread = ThreadPoolExecutor(1, "seep-publish")
+        self.latest: Future[None] | None = None
         self.failed = False
         """For good: what comes after must not be shown without it."""
         self._complained_ms = -COMPLAIN_MS
@@ -66,6 +67,10 @@ class Lane:
             found.append(self.waiting.popleft())
             size += len(found[-1].record or b"")
         return found
+
+    def is_over(self) -> bool:
+        """Its partition runs elsewhere now, or nowhere, and its thread is at rest."""
+        return not self.is_here() and (self.latest is None or self.latest.done())
 
     def complain(self, problem: OSError, what_now: str) -> None:
         if now_ms() - self._complained_ms > COMPLAIN_MS:
@@ -111,7 +116,12 @@ class Background:
                 lane.thread.shutdown(wait=False)
             lane = self._lanes[who] = Lane(sink, is_here)
         lane.waiting.append(effect)
-        lane.thread.submit(self._run, lambda: self._publish(lane))
+        lane.latest = lane.thread.submit(self._run, lambda: self._publish(lane))
+
+    def let_go(self) -> None:
+        """Of the sinks that are no longer here: their threads, and what they hold of the outside."""
+        for who in [who for who, lane in self._lanes.items() if lane.is_over()]:
+            self._lanes.pop(who).thread.shutdown(wait=False)
 
     def answers(self) -> list[StoreReply | Published]:
         """What has been answered since the last call. Raises what broke."""

@@ -7,6 +7,7 @@ takes a higher term and adopts the workers that report to it; the old one, if it
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 import threading
@@ -236,13 +237,11 @@ class ControllerHost:
         self.transport.send(worker, wire.encode(leave), wire.lane(leave))
 
     def _end(self) -> None:
-        self.background.close()
         over = self.outcome in (FINISHED, STOPPED, FAILED)
-        for worker in self.backend.workers() if over else ():
-            self._dismiss(worker)
-        self.transport.close()
-        if over:
-            self.backend.close()
-        else:
-            self.backend.detach()
-        self.ended.set()
+        with contextlib.ExitStack() as last:  # from the last to the first, whatever fails on the way
+            last.callback(self.ended.set)
+            last.callback(self.backend.close if over else self.backend.detach)
+            last.callback(self.transport.close)
+            self.background.close()
+            for worker in self.backend.workers() if over else ():
+                self._dismiss(worker)

@@ -65,6 +65,7 @@ class Whereabouts:
         """`directory`: a descriptor of where the sockets are; `address`: this host's, as the others reach it."""
         self._directory = directory
         self._address = address
+        self._card = ""
 
     def listen(self, name: str) -> socket.socket:
         """Listen for other hosts, and tell them where."""
@@ -74,15 +75,18 @@ class Whereabouts:
         listener.bind((self._address, 0))
         listener.listen(256)
         card = {"host": this_host(), "address": self._address, "port": listener.getsockname()[1]}
+        self._card = json.dumps(card)
         written = self._path(f"{name}.{secrets.token_hex(4)}")
         with open(written, "w") as file:
-            file.write(json.dumps(card))
+            file.write(self._card)
         os.rename(written, self._path(name))
         return listener
 
     def forget(self, name: str) -> None:
+        """We listen no longer; somebody else of our name may."""
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._path(name))
+            if Path(self._path(name)).read_text() == self._card:
+                os.unlink(self._path(name))
 
     def find(self, name: str) -> tuple[str, int] | None:
         """Where to connect to it; None: it is on this host. `LookupError`: it is nowhere."""

@@ -10,6 +10,7 @@
     objects    only where checkpoints are in an object store: the address of the job's own folder
     workers/   WORKER.json (host, process id, metrics port), WORKER.log
     received/  what was sent to sources that listen, a log for each
+    running    locked by whoever runs the job or starts it anew
     meeting    only where workers may be on several hosts: the controller's address
 
 Code is unpickled only when its digest stands in the sealed plan: whoever can write files but does not have the key
@@ -263,7 +264,9 @@ class JobDirectory:
         """By worker: its host, process id and metrics port. A killed one may still be listed."""
         # A worker that ends between the listing and the reading takes its card away.
         found = (read_or_none(path) for path in sorted((self.path / "workers").glob("*.json")))
-        cards = [json.loads(data) for data in found if data is not None]
+        # Nobody waits for the disk with a card: when the machine loses its power it may be left empty, and its worker
+        # is gone, too.
+        cards = [json.loads(data) for data in found if data]
         return {card["worker"]: card for card in cards}
 
     def targets(self) -> dict[str, str]:

@@ -13,6 +13,7 @@ queue is full, is dropped and counted: the protocol asks again.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import secrets
@@ -40,6 +41,8 @@ STRANGERS_MAXIMUM = 256
 _SOCKET_BUFFER_BYTES = 4 << 20
 _ABSENT = (FileNotFoundError, ConnectionRefusedError, BlockingIOError)
 """What a Unix socket says of a peer that is not there, or has no time."""
+_SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""What this process, or its host, has too few of: by and by there may be some again."""
 
 
 class Transport:
@@ -120,8 +123,10 @@ class Transport:
                 key.data.sock.close()
         self._selector.close()
         if self._listeners:
+            # There may be somebody else by now: a controller that took over from us while we were stopped.
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._address(self.me))
+                if os.stat(self._address(self.me)).st_ino == self._inode:
+                    os.unlink(self._address(self.me))
             if self._whereabouts is not None:
                 self._whereabouts.forget(_file_name(self.me))
         for listener in self._listeners:
@@ -143,6 +148,7 @@ class Transport:
             os.unlink(self._address(self.me))
         listener.bind(self._address(self.me))
         listener.listen(256)
+        self._inode = os.stat(self._address(self.me)).st_ino
         listeners = [listener]
         if self._whereabouts is not None:
             listeners.append(self._whereabouts.listen(_file_name(self.me)))
@@ -155,7 +161,12 @@ class Transport:
             place = self._whereabouts.find(_file_name(to)) if self._whereabouts is not None else None
         except LookupError:
             return None
-        sock = network_socket(place[0]) if place else _unix_socket()
+        try:
+            sock = network_socket(place[0]) if place else _unix_socket()
+        except OSError as error:
+            if error.errno in _SCARCE:
+                return None
+            raise
         _prepare(sock)
         try:
             sock.connect(place or self._address(to))
@@ -174,20 +185,24 @@ class Transport:
         return self._outgoing.get((to, lane))
 
     def _accept(self, listener: socket.socket) -> None:
-        # One may have hung up again already.
-        with contextlib.suppress(BlockingIOError, ConnectionAbortedError):
-            while True:
+        while True:
+            try:
                 sock, _ = listener.accept()
-                if len(self._strangers) >= STRANGERS_MAXIMUM:
-                    # The oldest goes, not the newest: ours are done in milliseconds, so no crowd keeps them out.
-                    self._end(next(iter(self._strangers)))
-                _prepare(sock)
-                over_network = sock.family != socket.AF_UNIX
-                if over_network:
-                    prepare_network(sock)
-                link = Incoming(sock, self.me, self._key, secrets.token_bytes(32), sealed=over_network)
-                self._strangers[link] = time.monotonic() + HANDSHAKE_SECONDS
-                self._selector.register(sock, selectors.EVENT_READ, link)
+            except OSError as error:
+                # There are no more, or one has hung up again already.
+                if isinstance(error, BlockingIOError | ConnectionAbortedError) or error.errno in _SCARCE:
+                    return
+                raise
+            if len(self._strangers) >= STRANGERS_MAXIMUM:
+                # The oldest goes, not the newest: ours are done in milliseconds, so no crowd keeps them out.
+                self._end(next(iter(self._strangers)))
+            _prepare(sock)
+            over_network = sock.family != socket.AF_UNIX
+            if over_network:
+                prepare_network(sock)
+            link = Incoming(sock, self.me, self._key, secrets.token_bytes(32), sealed=over_network)
+            self._strangers[link] = time.monotonic() + HANDSHAKE_SECONDS
+            self._selector.register(sock, selectors.EVENT_READ, link)
 
     def _serve(self, timeout_seconds: float) -> bool:
         """Serve what is ready. True when the caller has something to look at."""
@@ -205,7 +220,7 @@ class Transport:
             else:
                 if events & selectors.EVENT_WRITE:
                     self._drive(link, writing=True)
-                if events & selectors.EVENT_READ and link.sock.fileno() >= 0:
+                if events & selectors.EVENT_READ:
                     self._drive(link, writing=False)
         return woken or bool(self._control or self._data or self._lost)
 
@@ -225,6 +240,8 @@ class Transport:
         lane.extend((link.caller.name, message) for message in messages)
 
     def _drive(self, link: Outgoing, writing: bool) -> None:
+        if link.sock.fileno() < 0:
+            return  # it went a moment ago, with another one to the same peer
         try:
             if writing:
                 link.write()
@@ -265,6 +282,8 @@ class Transport:
                 del self._outgoing[link.peer, link.lane]
         elif link.caller is not None and link in (there := self._incoming.get(link.caller.name, set())):
             there.discard(link)
+            if not there:
+                del self._incoming[link.caller.name]
 
     def _expel_strangers(self) -> None:
         if self._strangers:

@@ -46,7 +46,7 @@ TICK_MS = 10.0
 IDLE_TICK_MS = 50.0
 """Of a warm worker that runs no partition yet."""
 COLLECT_MS = 500.0
-"""Between two looks for dead letters."""
+"""Between two looks for dead letters, and for what nobody needs any more."""
 ORPHAN_MS = 30_000.0
 """Without a controller for this long, a worker ends itself."""
 AWAY_MS = 1_000.0
@@ -180,6 +180,7 @@ class WorkerHost:
         if at_ms - self._collected_ms > COLLECT_MS:
             self._collected_ms = at_ms
             self.letters.collect(self.machine.partitions.values())
+            self.background.let_go()
 
     def _note_recoveries(self, before: Journal) -> None:
         for who, partition in self.machine.partitions.items():

@@ -174,7 +174,8 @@ class Injector:
         """A link in use, in one direction or both."""
         world, nodes = self.world, self.world.nodes
         since_ms = world.now_ms - RECENT_MS
-        used = [k for k, ms in world.link_free_ms.items() if ms > since_ms and k[0] in nodes and k[1] in nodes]
+        busy = (link[:2] for link, ms in world.link_free_ms.items() if ms > since_ms)
+        used = list(dict.fromkeys(link for link in busy if link[0] in nodes and link[1] in nodes))
         if not used:
             return False
         one, other = used[fault.pick % len(used)]

@@ -1,9 +1,9 @@
 """A seeded world: workers, a controller and a store as events on one heap, in virtual time.
 
-The machines are the shipped ones. Links are FIFO and may be slow, cut at any frame or deaf in one direction; a
-worker may crash (with or without anybody told), pause and wake up as a zombie, be busy for long while its heart beats
-on, miss its ticks, or be slow; the controller may crash at any step; the store may fail, crash or come back empty.
-Without faults this is also the backend of ``on="inline"`` and of `seep.testing.Driver`.
+The machines are the shipped ones. Links are FIFO, those of rows apart, and may be slow, cut at any frame or deaf in one
+direction; a worker may crash (with or without anybody told), pause and wake up as a zombie, be busy for long while its
+heart beats on, miss its ticks, or be slow; the controller may crash at any step; the store may fail, crash or come back
+empty. Without faults this is also the backend of ``on="inline"`` and of `seep.testing.Driver`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from seep.protocol.effects import (
     KillWorker,
     Publish,
     Published,
+    PutCheckpoint,
     ReleaseWorker,
     Send,
     StoreReply,
@@ -38,6 +39,7 @@ from seep.protocol.effects import (
 )
 from seep.protocol.journal import Journal
 from seep.protocol.messages import Message
+from seep.protocol.wire import lane
 from seep.sim.store import WRITES, SimStore
 
 START_WALL_MS = 1_700_000_000_000
@@ -112,7 +114,7 @@ class World:
         self.nodes: dict[str, SimNode] = {}
         self.heap: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self.sequence = self.events = 0
-        self.link_free_ms: dict[tuple[str, str], float] = {}
+        self.link_free_ms: dict[tuple[Any, ...], float] = {}
         self.deaf_until: dict[tuple[str, str], float] = {}
         self.spawned = 0
         self.want = 0
@@ -266,8 +268,9 @@ class World:
             elif isinstance(effect, ReleaseWorker):
                 self.at(self._delay(), self._release, effect.worker)
             elif not isinstance(effect, KillWorker):  # of those the worst case: out of reach, and up again as a zombie
-                # One process's calls reach the store in their order.
-                self.at(self._arrival(node.name, "store") - self.now_ms, self._store, node, effect)
+                in_order = isinstance(effect, PutCheckpoint)  # all else is done by several threads
+                delay_ms = self._arrival(node.name, "store") - self.now_ms if in_order else self._delay()
+                self.at(delay_ms, self._store, node, effect)
 
     def _publish(self, node: SimNode, effect: Publish) -> None:
         assert isinstance(node.machine, Worker)
@@ -314,9 +317,8 @@ class World:
     def _delay(self) -> float:
         return 0.2 + (self.random.random() * self.jitter_ms if self.jitter_ms else 0.0)
 
-    def _arrival(self, source: str, target: str) -> float:
-        """Links are FIFO."""
-        link = (source, target)
+    def _arrival(self, *link: Any) -> float:
+        """Links (source, target, lane) are FIFO."""
         arrival = self.now_ms + self._delay()
         free = self.link_free_ms.get(link, 0.0)
         if free > arrival:
@@ -359,7 +361,7 @@ class World:
             return
         if self.carry is not None:
             message = self.carry(message)
-        arrival = self._arrival(source, target)
+        arrival = self._arrival(source, target, lane(message))
         self.sequence += 1
         heapq.heappush(self.heap, (arrival, self.sequence, self._arrive, (source, target, message)))
 

@@ -120,3 +120,21 @@ def test_a_port_that_is_known_beforehand(server: ApiServer, tmp_path: Path, monk
         monkeypatch.setenv("SEEP_API_PORT", given)
         with pytest.raises(Misuse, match=f"SEEP_API_PORT=.*{said}"):
             ApiServer(tmp_path / "other", Control())
+
+
+def test_a_full_disk_is_told_in_one_line(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: Control, name: str) -> dict[str, Any]:
+        raise OSError(28, "No space left on device", name)
+
+    monkeypatch.setattr(Control, "savepoint", full)
+    answer = client.post("/savepoint", json={"name": "v1"})
+    assert answer.status_code == 503
+    assert answer.json() == {"error": "[Errno 28] No space left on device: 'v1'; mend it and try again"}
+
+
+def test_who_took_over_is_still_found_when_the_one_before_ends(tmp_path: Path) -> None:
+    before, after = ApiServer(tmp_path, Control()), ApiServer(tmp_path, Control())
+    before.close()
+    assert (tmp_path / "api").read_text() == after.address
+    after.close()
+    assert not (tmp_path / "api").exists()

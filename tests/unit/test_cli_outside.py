@@ -75,8 +75,10 @@ def test_an_inline_run_that_nobody_reads_ends_quietly(tmp_path: Path) -> None:
     os.close(write)
 
 
-def test_ctrl_c_ends_a_job(app: str) -> None:
-    """Also where Polars has handled it meanwhile, which leaves a wait that it does not end."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_a_job(app: str, number: int) -> None:
+    """Also where Polars has handled it meanwhile, which leaves a wait that it does not end. So does SIGTERM, which
+    service managers send: its workers went on for half a minute without it."""
     before = "import polars as pl; pl.LazyFrame({'n': [1]}).select(pl.col('n') + 1).collect()"
     process = subprocess.Popen(
         [sys.executable, "-c", f"{before}; {CALL[-1]}", "run", app], stdout=subprocess.PIPE, text=True
@@ -85,7 +87,7 @@ def test_ctrl_c_ends_a_job(app: str) -> None:
     try:
         while "out: " not in process.stdout.readline():
             pass
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         said = process.communicate(timeout=20)[0]
     finally:
         process.kill()

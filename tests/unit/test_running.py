@@ -257,7 +257,8 @@ flow.source("rows", Slow(lambda i: {"n": i}, rate=10)).collect("all")
 """
 
 
-def test_ctrl_c_ends_an_inline_run_without_a_traceback(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_an_inline_run_without_a_traceback(tmp_path: Path, number: int) -> None:
     (tmp_path / "app.py").write_text(INTERRUPTED)
     call = [sys.executable, "-c", "from seep.cli.main import main; main()", "run", str(tmp_path / "app.py")]
     process = subprocess.Popen(
@@ -265,7 +266,7 @@ def test_ctrl_c_ends_an_inline_run_without_a_traceback(tmp_path: Path) -> None:
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "reading\n"
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, problem = process.communicate(timeout=30)
     assert (process.returncode, problem) == (130, "")
 

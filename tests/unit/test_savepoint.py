@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,12 @@ from seep.flow.compile import compile_flow
 from seep.model.arrow import ArrowState
 from seep.model.ids import EVERYTHING, Generation, PartitionId
 from seep.protocol.effects import Append, FenceStore, Truncate
-from seep.running.savepoint import Savepoint, at_hand, source_positions
+from seep.running.savepoint import Savepoint, at_hand, new_savepoint, source_positions
 from seep.runtime.stores.directory import DirectoryStore
+from seep.runtime.stores.files import Files
 from seep.sim.stage import chain
 from seep.state.checkpoint import Checkpoint
+from seep.state.ipc import Bytes
 
 KNOWN = [7, 7, 0, False, 0, {}]
 
@@ -46,7 +50,7 @@ def saved(path: Path, *operators: str) -> Savepoint:
         for name in operators
     ]
     graph = compile_flow(flow_of(path / "files", operator=bool(operators)))
-    return Savepoint.write(path / "v1", b"k" * 32, "lines", 5, 9, at_hand(checkpoints), sources, graph)
+    return Savepoint.write(path / "savepoints" / "v1", b"k" * 32, "lines", 5, 9, at_hand(checkpoints), sources, graph)
 
 
 def test_one_that_fits(tmp_path: Path, files: Path) -> None:
@@ -79,6 +83,49 @@ def test_one_that_could_not_be_written_leaves_nothing(tmp_path: Path, files: Pat
     with pytest.raises(seep.DataLoss, match="cannot be read"):
         Savepoint.write(tmp_path / "v1", b"k" * 32, "lines", 5, 9, [*at_hand([good]), damaged], {}, graph)
     assert not (tmp_path / "v1").exists()
+
+
+@pytest.mark.parametrize("remainder", [("key",), ("key", "store"), ("key", "store", "manifest.json.7.8.tmp"), ()])
+def test_what_a_killed_process_had_begun_is_not_in_the_way(
+    tmp_path: Path, files: Path, remainder: tuple[str, ...]
+) -> None:
+    """The name was taken for ever, and there was no such savepoint."""
+    begun = tmp_path / "savepoints" / "v1"
+    begun.mkdir(parents=True)
+    for name in remainder:
+        (begun / name).mkdir() if name == "store" else (begun / name).touch()
+    with pytest.raises(seep.Misuse, match="there is no savepoint at"):
+        Savepoint(begun)
+    assert new_savepoint(tmp_path, "v1") == begun
+    assert {one.name for one in saved(tmp_path, "count").path.iterdir()} == {"key", "store", "manifest.json"}
+
+
+@pytest.mark.parametrize("there", ["manifest.json", "notes.txt"])
+def test_another_or_what_is_not_ours_is_never_replaced(tmp_path: Path, files: Path, there: str) -> None:
+    (tmp_path / "savepoints" / "v1").mkdir(parents=True)
+    (tmp_path / "savepoints" / "v1" / there).touch()
+    for write in (lambda: new_savepoint(tmp_path, "v1"), lambda: saved(tmp_path)):
+        with pytest.raises(seep.Misuse, match="savepoint 'v1' exists already"):
+            write()
+    assert (tmp_path / "savepoints" / "v1" / there).exists()
+
+
+@pytest.mark.parametrize("part", ["key", "manifest.json"])
+def test_one_that_a_full_disk_has_ended_leaves_nothing(
+    tmp_path: Path, files: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    replace = Files.replace
+
+    def full(self: Files, path: Path, parts: Iterable[Bytes]) -> None:
+        if path.name == part:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        replace(self, path, parts)
+
+    monkeypatch.setattr(Files, "replace", full)
+    with pytest.raises(seep.Retry, match=r"savepoint 'v1' could not be written: .*No space left on device"):
+        saved(tmp_path, "count")
+    monkeypatch.undo()
+    saved(tmp_path, "count").match(compile_flow(flow_of(files, operator=True)))
 
 
 def test_where_a_source_stood_is_not_taken_for_its_beginning(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import resource
 import signal
 import socket
 import struct
@@ -42,7 +43,8 @@ def open_transport(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: 
 
     yield make
     for one in opened:
-        one.close()
+        if one._wake_read.fileno() >= 0:
+            one.close()
 
 
 def pump(
@@ -284,3 +286,53 @@ def test_a_killed_peer_is_seen_at_once(tmp_path: Path) -> None:
     a.close()
     assert lost == ["peer"]
     assert seconds < 30, "its end woke nobody: a poll ran out"
+
+
+def test_a_peer_that_went_in_the_middle_of_a_message_is_no_trouble_at_the_end(open_transport: Open) -> None:
+    """Rows were on their way to it, and nothing else: one connection fails, the other goes with it."""
+    a, b = open_transport("a"), open_transport("b")
+    a.send("b", [b"open"], DATA)
+    a.send("b", [b"open"], CONTROL)
+    pump(b, a, until=2)
+    for _ in range(20):
+        a.send("b", [bytes(5_000_000)], DATA)
+    for incoming in [*b._incoming["a"]]:
+        incoming.sock.close()
+    a.close()
+    assert a.statistics()["sent"] == 22
+
+
+@pytest.mark.parametrize("order", [("old", "new"), ("new", "old")])
+def test_who_took_a_name_over_keeps_it_when_the_other_one_ends(open_transport: Open, order: tuple[str, str]) -> None:
+    """A controller that was stopped for long wakes up, finds itself deposed, and ends."""
+    made = {"old": open_transport("a"), "new": open_transport("a")}
+    b = open_transport("b")
+    first, second = (made[name] for name in order)
+    first.close()
+    b.send("a", [b"x"])
+    if first is made["old"]:
+        assert pump(second, b) == [("b", [b"x"])]
+    else:
+        assert b.statistics()["dropped"] == 1, "nobody is to be found any more"
+
+
+def test_without_descriptors_one_waits(open_transport: Open) -> None:
+    a, b = open_transport("a"), open_transport("b")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+    taken: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        a.send("b", [b"lost"])
+        os.close(taken.pop())
+        a.send("b", [b"here"])  # the last one: nothing is left to accept it with
+        b.poll(0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for one in taken:
+            os.close(one)
+    assert pump(b, a) == [("a", [b"here"])]
+    assert a.statistics()["dropped"] == 1

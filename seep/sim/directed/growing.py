@@ -1,10 +1,12 @@
-"""Sources whose splits become more, and sources that have more partitions than splits."""
+"""Sources whose splits become more, sources that have more partitions than splits, and what is kept of those gone."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from seep.control.requests import ScaleTo
+from seep.partition.source import SourcePartition
+from seep.partition.worker import Worker
 from seep.sim.directed.registry import demand, scenario
 from seep.sim.light import LightIntake, Supply, Windowed
 from seep.sim.stage import Stage, chain
@@ -96,3 +98,28 @@ def ended_partition_beside_one_that_is_behind() -> None:
     stage.when(ended, lambda: stage.world.request(ScaleTo("s", 1)))
     stage.play_through()
     demand(len(stage.world.controller.journal.live("s")) == 1, "it was not replaced")
+
+
+@scenario
+def what_has_gone_is_forgotten() -> None:
+    """A flow that is scaled for weeks must not grow by what is kept of each partition and change there ever was."""
+    stage = Stage(chain(1_200), workers=4)
+    for number in range(6):
+        stage.scale(40.0 + 60.0 * number, "s" if number % 2 else "a", 2 - number // 2 % 2)
+    stage.at(480.0, lambda: demand(not _kept(stage), f"kept: {_kept(stage)}"))
+    stage.play_through()
+    demand(stage.world.controller.journal.next_replace >= 6, "it was not scaled")
+
+
+def _kept(stage: Stage) -> list[object]:
+    """Of partitions and changes that are in no journal any more."""
+    controller = stage.world.controller
+    there, pending = controller.journal.entries, {replace.number for replace in controller.journal.replaces}
+    found: list[object] = [one for one in controller.since if one not in pending]
+    found += [one for one in controller.slot_since if one not in there]
+    for node in stage.world.live_workers():
+        assert isinstance(node.machine, Worker)
+        for one in node.machine.partitions.values():
+            if not isinstance(one, SourcePartition):
+                found += [sender for _, sender in one.inputs.digests if sender not in there]
+    return found

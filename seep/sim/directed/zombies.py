@@ -5,6 +5,7 @@ from __future__ import annotations
 from seep.control.requests import ScaleTo
 from seep.model.ids import CONTROLLER, PartitionId
 from seep.partition.worker import Worker
+from seep.protocol import wire
 from seep.sim.directed.registry import demand, scenario
 from seep.sim.stage import Stage, chain
 
@@ -83,7 +84,7 @@ def zombie_controller() -> None:
         old = world.nodes[CONTROLLER]
         old.name = "controller before"
         for worker in world.live_workers():
-            world.link_free_ms[old.name, worker.name] = world.now_ms + 80.0
+            world.link_free_ms[old.name, worker.name, wire.CONTROL] = world.now_ms + 80.0
         world.start_controller()
         world._deliver(old, ScaleTo("a", 2))
         world.at(1.0, lambda: setattr(old, "alive", False))
