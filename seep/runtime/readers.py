@@ -20,6 +20,8 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from seep.control.observed import NEEDED, Samples, Series
+from seep.runtime.addresses import shown
+from seep.runtime.clock import steady_seconds
 from seep.runtime.controllernumbers import WORKERS
 
 EVERY_SECONDS = 1.0
@@ -48,6 +50,9 @@ class Reader(Protocol):
 
     def read(self, window_seconds: float) -> Samples:
         """What was measured in the last so many seconds. Raises Unreadable."""
+
+    def now(self) -> float:
+        """By the clock of its samples."""
 
     def close(self) -> None: ...
 
@@ -83,15 +88,18 @@ class Scraper:
         for asked in done:
             asked.result()  # what went wrong there is told here: who decides hears of it
         with self._lock:
-            self._forget(time.time() - window_seconds)
+            self._forget(self.now() - window_seconds)
             return {series: list(points) for series, points in self._points.items()}
+
+    def now(self) -> float:
+        return steady_seconds()
 
     def _ask(self, address: str) -> None:
         try:
             text = self._client.get(address).raise_for_status().text
         except (httpx.HTTPError, RuntimeError):
             return  # it is starting, or gone, or we are: what is missing of a live partition is noticed by who decides
-        at = time.time()
+        at = self.now()
         found = list(_samples(text))
         with self._lock:
             for series, value in found:
@@ -143,6 +151,9 @@ class PrometheusServer:
         return found
 
     def _ask(self, query: str) -> Samples:
+    def now(self) -> float:
+        return time.time()
+
         try:
             answer = self._client.get(f"{self._url}/api/v1/query", params={"query": query}).raise_for_status().json()
             return dict(_matrix(answer))

@@ -16,6 +16,7 @@ from seep.control.decisions import Decision
 from seep.control.governor import Governor, Guards
 from seep.control.observed import Observed, Samples, observe
 from seep.control.requests import ScaleTo
+from seep.runtime.clock import steady_seconds
 from seep.runtime.controller import ControllerHost
 from seep.runtime.readers import EVERY_SECONDS, Reader, Unreadable
 
@@ -70,18 +71,20 @@ class Watch:
                 self._look()
             except Exception as error:
                 # A defect of ours: the flow goes on as it is, and `seep explain` shows why nothing is scaled any more.
-                self.governor.fail(time.time(), error)
+                self.governor.fail(steady_seconds(), error)
 
     def _look(self) -> None:
         self._follow()
         samples, problem = self._read()
         # Only now, and once: reading may take a while, and what is decided must be about the partitions measured.
-        view, at = self.host.view, time.time()
+        view = self.host.view
         if problem:
-            seen = Observed(at, {}, problem)
+            seen = Observed(0.0, {}, problem)
         else:
             fresh_seconds = max(FRESH_SECONDS, FRESH_SAMPLES * self.reader.interval_seconds)
-            seen = observe(self.host.machine.graph, view.journal, samples, at, fresh_seconds)
+            seen = observe(self.host.machine.graph, view.journal, samples, self.reader.now(), fresh_seconds)
+        # The samples' clock may be set; how long something is held back goes by one that is not.
+        seen = replace(seen, at=steady_seconds())
         if seen.unknown and not problem and self.reader.told:
             whose = f"in the last {self._window_seconds:g} s of {self.reader.told}"
             seen = replace(seen, unknown=f"{seen.unknown}; {whose}")

@@ -202,3 +202,16 @@ def test_numbers_that_cannot_be_read_are_told(dozen: tuple[Workers, Scraper]) ->
     workers.said[5] = f"{BUSY}{{worker=}} much\n"
     with pytest.raises(ValueError, match=r"much|label|worker"):
         read_until(scraper, lambda found: False)
+def test_a_clock_that_is_set_moves_no_sample(dozen: tuple[Workers, Scraper], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set back by an hour, what was there seemed to come: rates were none or many times too high, and nothing was
+    forgotten until that hour was over."""
+    _, scraper = dozen
+    for seen, jump in enumerate((0.0, -3_600.0, 3_600.0), 1):
+        clock = time.time() + jump
+        monkeypatch.setattr("seep.runtime.readers.time.time", lambda clock=clock: clock)
+        found = read_until(scraper, lambda found, seen=seen: len(found.get(busy_of(0), ())) >= seen)
+    times = [at for at, _ in found[busy_of(0)]]
+    assert times == sorted(times)
+    assert 0 <= times[-1] - times[0] < 60.0
+
+

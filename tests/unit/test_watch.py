@@ -23,6 +23,9 @@ class Reader:
     def read(self, window_seconds: float) -> dict[Any, Any]:
         return {}
 
+    def now(self) -> float:
+        return 0.0
+
     def close(self) -> None:
         self.closed = True
 
@@ -102,3 +105,19 @@ def test_the_window_follows_who_scrapes_less_often() -> None:
     assert watch.governor.guards.settle_seconds == 61.0
     why = "work has no live partition; in the last 60 s of a server that scrapes every 15 s"
     assert watch.decisions()[-1].held == f"metrics: {why}"
+
+
+def test_a_clock_that_is_set_lets_no_time_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long something is held back is not what the samples' clock, or this machine's, says."""
+    graph = Graph({"work": Node("work", "operator", None, policy="rate")}, ())
+    host: Any = SimpleNamespace(machine=SimpleNamespace(graph=graph), ended=threading.Event())
+    host.view = SimpleNamespace(journal=Journal(version=1), shortage="")
+    reader, looks = Reader(), []
+    watch = Watch(host, reader)
+    monkeypatch.setattr(watch.governor, "look", lambda seen, *_: looks.append(seen.at) or [])
+    for clock in (1e9, 1e9 + 3600.0, 1e9 - 3600.0):
+        monkeypatch.setattr(reader, "now", lambda clock=clock: clock)
+        monkeypatch.setattr("time.time", lambda clock=clock: clock)
+        watch._look()
+    assert looks == sorted(looks)
+    assert looks[-1] - looks[0] < 60.0
