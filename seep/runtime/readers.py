@@ -132,6 +132,7 @@ class PrometheusServer:
 
     def __init__(self, url: str, flow: str) -> None:
         self._url = url.rstrip("/")
+        self._shown = f"Prometheus at {shown(self._url)}"
         self._flow = flow
         self._client = httpx.Client(timeout=TIMEOUT_SECONDS)
         self.interval_seconds = EVERY_SECONDS
@@ -139,7 +140,7 @@ class PrometheusServer:
 
     @property
     def told(self) -> str:
-        return f"Prometheus at {self._url}, which scrapes every {self.interval_seconds:g} s"
+        return f"{self._shown}, which scrapes every {self.interval_seconds:g} s"
 
     def read(self, window_seconds: float) -> Samples:
         names = "|".join(NEEDED)
@@ -150,19 +151,19 @@ class PrometheusServer:
             self.interval_seconds = max(EVERY_SECONDS, spacing(spaced.values()) or self.interval_seconds)
         return found
 
-    def _ask(self, query: str) -> Samples:
     def now(self) -> float:
         return time.time()
 
+    def _ask(self, query: str) -> Samples:
         try:
             answer = self._client.get(f"{self._url}/api/v1/query", params={"query": query}).raise_for_status().json()
             return dict(_matrix(answer))
         except httpx.TimeoutException as error:
-            raise Unreadable(f"Prometheus at {self._url} has not answered for {TIMEOUT_SECONDS:.0f} s") from error
-        except (httpx.HTTPError, ValueError, TypeError, LookupError, AttributeError) as error:
+            raise Unreadable(f"{self._shown} has not answered for {TIMEOUT_SECONDS:.0f} s") from error
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, TypeError, LookupError, AttributeError) as error:
             # Whatever answers there need not be a Prometheus: its words may be of any shape.
-            why = str(error).partition("\n")[0]
-            raise Unreadable(f"Prometheus at {self._url}: {type(error).__name__}: {why}") from error
+            why = shown(str(error).partition("\n")[0])  # some errors name the whole address
+            raise Unreadable(f"{self._shown}: {type(error).__name__}: {why}") from error
 
     def close(self) -> None:
         self._client.close()

@@ -108,6 +108,27 @@ def test_an_address_that_is_no_text(home: Path, name: str) -> None:
     assert (home / "kept" / "store").exists()
 
 
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("http://127.0.0.1:port", "http://127.0.0.1:port"),
+        ("http://127.0.0.1:99999", "http://127.0.0.1:99999"),
+        ("http://", "http://"),
+        ("http://:9090", "http://:9090"),
+        ("127.0.0.1:9090", "127.0.0.1:9090"),
+        ("htp://me:secret@host", "htp://me:...@host"),
+    ],
+)
+def test_an_address_of_prometheus_that_leads_nowhere(home: Path, given: str, shown: str) -> None:
+    """It was found with the first question only: a defect, said by `seep explain` alone."""
+    flow = seep.Flow("kept")
+    flow.source("rows", seep.MemorySource([{"a": 1}])).collect("out")
+    with pytest.raises(seep.Misuse) as refused:
+        seep.start(flow, on="local", prometheus=given)
+    assert str(refused.value) == f"prometheus={shown!r} is no address; give one such as http://127.0.0.1:9090"
+    assert (home / "kept" / "store").exists()
+
+
 WRONG = (
     "spark://127.0.0.1",
     "local-cluster[3,2]",

@@ -55,6 +55,24 @@ def test_what_is_no_answer_is_said_in_one_line(answer: Answer, said: str) -> Non
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    "answer", [slow, lambda request: httpx.Response(503, request=request), lambda _: httpx.Response(200, json=matrix())]
+)
+def test_a_password_is_not_shown(answer: Answer) -> None:
+    server = PrometheusServer("http://me:secret@metrics.example", "sales")
+    server.close()
+    server._client = httpx.Client(transport=httpx.MockTransport(answer))
+    said = [server.told]
+    try:
+        server.read(5.0)
+    except Unreadable as problem:
+        said.append(str(problem))
+    server.close()
+    for text in said:
+        assert "secret" not in text
+        assert text.startswith("Prometheus at http://me:...@metrics.example")
+
+
 def test_samples_of_the_flow_are_asked_for() -> None:
     asked: list[str] = []
 
@@ -197,11 +215,6 @@ def test_who_is_paused_holds_up_nobody(dozen: tuple[Workers, Scraper]) -> None:
     read_until(scraper, lambda found: busy_of(3) in found)
 
 
-def test_numbers_that_cannot_be_read_are_told(dozen: tuple[Workers, Scraper]) -> None:
-    workers, scraper = dozen
-    workers.said[5] = f"{BUSY}{{worker=}} much\n"
-    with pytest.raises(ValueError, match=r"much|label|worker"):
-        read_until(scraper, lambda found: False)
 def test_a_clock_that_is_set_moves_no_sample(dozen: tuple[Workers, Scraper], monkeypatch: pytest.MonkeyPatch) -> None:
     """Set back by an hour, what was there seemed to come: rates were none or many times too high, and nothing was
     forgotten until that hour was over."""
@@ -215,3 +228,8 @@ def test_a_clock_that_is_set_moves_no_sample(dozen: tuple[Workers, Scraper], mon
     assert 0 <= times[-1] - times[0] < 60.0
 
 
+def test_numbers_that_cannot_be_read_are_told(dozen: tuple[Workers, Scraper]) -> None:
+    workers, scraper = dozen
+    workers.said[5] = f"{BUSY}{{worker=}} much\n"
+    with pytest.raises(ValueError, match=r"much|label|worker"):
+        read_until(scraper, lambda found: False)
