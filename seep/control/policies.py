@@ -16,6 +16,7 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from inspect import getattr_static, isfunction
 from typing import Protocol
 
 from seep.control.observed import Observed
@@ -226,6 +227,8 @@ def _reckoning(coming: float, waiting: float, rate: float, fixed: float, needed:
 
 def policy_of(named: str | Policy) -> Policy:
     """By its name, or a user's own."""
+    if isinstance(named, type) and isfunction(getattr_static(named, "decide", None)):
+        raise Misuse(f"policy={named.__name__}: that is a class; give an object of it, such as {named.__name__}()")
     if not isinstance(named, str):
         if not callable(getattr(named, "decide", None)):
             raise Misuse(f"policy={named!r}: a policy of your own needs a method decide(seen, operators)")
