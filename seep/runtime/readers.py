@@ -6,6 +6,7 @@ nothing is decided.
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 import time
@@ -27,6 +28,8 @@ from seep.runtime.controllernumbers import WORKERS
 EVERY_SECONDS = 1.0
 """That the controller looks: no samples are needed in between."""
 TIMEOUT_SECONDS = 1.0
+WHOLE_SECONDS = 3.0
+"""For a whole answer: what was new when it began is not at its end."""
 ROUND_SECONDS = 0.6
 """That a look waits for answers: who takes longer is heard at the next one."""
 LEARN_SECONDS, LEARN_FROM, LEARN_POINTS = 5.0, "10m", 10
@@ -156,14 +159,25 @@ class PrometheusServer:
 
     def _ask(self, query: str) -> Samples:
         try:
-            answer = self._client.get(f"{self._url}/api/v1/query", params={"query": query}).raise_for_status().json()
-            return dict(_matrix(answer))
+            return dict(_matrix(json.loads(self._whole(f"{self._url}/api/v1/query", query))))
+        except TimeoutError as error:
+            raise Unreadable(f"{self._shown} takes more than {WHOLE_SECONDS:.0f} s for an answer") from error
         except httpx.TimeoutException as error:
             raise Unreadable(f"{self._shown} has not answered for {TIMEOUT_SECONDS:.0f} s") from error
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, TypeError, LookupError, AttributeError) as error:
             # Whatever answers there need not be a Prometheus: its words may be of any shape.
             why = shown(str(error).partition("\n")[0])  # some errors name the whole address
             raise Unreadable(f"{self._shown}: {type(error).__name__}: {why}") from error
+
+    def _whole(self, address: str, query: str) -> bytes:
+        """One that comes in bits, each in time, would hold up whoever waits for the last of them."""
+        until, found = time.monotonic() + WHOLE_SECONDS, bytearray()
+        with self._client.stream("GET", address, params={"query": query}) as answer:
+            for part in answer.raise_for_status().iter_bytes():
+                found += part
+                if time.monotonic() > until:
+                    raise TimeoutError
+        return bytes(found)
 
     def close(self) -> None:
         self._client.close()

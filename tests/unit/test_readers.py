@@ -55,6 +55,24 @@ def test_what_is_no_answer_is_said_in_one_line(answer: Answer, said: str) -> Non
     assert "\n" not in str(raised.value)
 
 
+class Trickle(httpx.SyncByteStream):
+    """An answer without an end, each bit of it in time."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        for _ in range(10_000):
+            time.sleep(0.001)
+            yield b" "
+
+
+def test_an_answer_that_does_not_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was said as long as it came, and a flow that was to be started with it was not."""
+    monkeypatch.setattr("seep.runtime.readers.WHOLE_SECONDS", 0.05)
+    server = reader(lambda _: httpx.Response(200, stream=Trickle()))
+    with pytest.raises(Unreadable, match=r"^Prometheus at http://metrics.example takes more than 0 s for an answer$"):
+        server.read(5.0)
+    server.close()
+
+
 @pytest.mark.parametrize(
     "answer", [slow, lambda request: httpx.Response(503, request=request), lambda _: httpx.Response(200, json=matrix())]
 )
