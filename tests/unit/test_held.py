@@ -322,7 +322,7 @@ class Full:
     def isStopped(self) -> bool:
         return self.stopped
 
-    def setJobGroup(self, group: str, what: str, interruptOnCancel: bool) -> None:
+    def setJobGroup(self, group: str, *_: str, **how: bool) -> None:
         self.group.name = group
         self.cancelled[group] = threading.Event()
 

@@ -121,3 +121,35 @@ def test_a_clock_that_is_set_lets_no_time_pass(monkeypatch: pytest.MonkeyPatch) 
         watch._look()
     assert looks == sorted(looks)
     assert looks[-1] - looks[0] < 60.0
+
+
+def test_a_policy_that_hangs_is_told_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last that was said before it was asked stood there for ever, such as that samples are missing. And whoever
+    closed a job that had ended waited once more."""
+    monkeypatch.setattr(watching, "EVERY_SECONDS", 0.001)
+    monkeypatch.setattr(watching, "PATIENCE_SECONDS", 0.05)
+    asked, free = threading.Event(), threading.Event()
+
+    class Hanging:
+        def decide(self, seen: Observed, operators: Any) -> dict[str, int]:
+            asked.set()
+            free.wait()
+            return {}
+
+    graph = Graph({"work": Node("work", "operator", None, policy=Hanging())}, ())
+    host: Any = SimpleNamespace(machine=SimpleNamespace(graph=graph), ended=threading.Event())
+    host.view = SimpleNamespace(journal=Journal(version=1), shortage="")
+    monkeypatch.setattr(watching, "observe", lambda *_: Observed(0.0, {}))
+    watch = Watch(host, Reader())
+    watch.start()
+    assert asked.wait(10)
+    while not watch.decisions():
+        assert watch.governor.asking
+    (told,) = watch.decisions()
+    assert (told.operator, told.held, told.changes) == ("work", "policy: Hanging has not answered for 0 s", False)
+    watch.close()
+    watch.close()
+    assert capsys.readouterr().err.count("has not come back") == 1
+    free.set()
+    watch._thread.join(10)
+    assert watch.decisions() == []
