@@ -173,7 +173,9 @@ class PrometheusServer:
         """One that comes in bits, each in time, would hold up whoever waits for the last of them."""
         until, found = time.monotonic() + WHOLE_SECONDS, bytearray()
         with self._client.stream("GET", address, params={"query": query}) as answer:
-            for part in answer.raise_for_status().iter_bytes():
+            if not answer.is_success:
+                raise Unreadable(f"{self._shown} answers {answer.status_code} {answer.reason_phrase}")
+            for part in answer.iter_bytes():
                 found += part
                 if time.monotonic() > until:
                     raise TimeoutError
