@@ -117,7 +117,7 @@ def _need_server(what: str, addresses: str) -> None:
         if not host or not port.isdecimal():
             return
         try:
-            socket.create_connection((host, int(port)), PATIENCE_SECONDS).close()
+            socket.create_connection((host.strip("[]"), int(port)), PATIENCE_SECONDS).close()
         except OSError as error:
             why = error
         else:

@@ -98,6 +98,22 @@ def test_a_wrong_place_is_refused_before_anything_is_removed(home: Path, on: str
     assert (home / "kept" / "store").exists()
 
 
+@pytest.mark.parametrize(("on", "form"), [("spark", "spark://{}"), ("ray", "{}"), ("ray", "ray://{}")])
+def test_a_master_at_an_address_of_ipv6(home: Path, monkeypatch: pytest.MonkeyPatch, on: str, form: str) -> None:
+    """Its brackets were looked up as part of a name: it could never be reached."""
+    monkeypatch.setenv("JAVA_HOME", str(java(home, "17.0.1")))
+    asked: list[Any] = []
+
+    def connect(address: Any, timeout: float) -> socket.socket:
+        asked.append(address)
+        raise OSError("nobody")
+
+    monkeypatch.setattr("seep.backends.needs.socket.create_connection", connect)
+    with pytest.raises(seep.Misuse, match=r"\[fd00::7\]:7077 cannot be reached: nobody"):
+        start(on, form.format("[fd00::7]:7077"))
+    assert asked == [("fd00::7", 7077)]
+
+
 @pytest.mark.parametrize("name", ["master", "store", "checkpoints", "prometheus"])
 def test_an_address_that_is_no_text(home: Path, name: str) -> None:
     flow = seep.Flow("kept")
