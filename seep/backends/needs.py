@@ -9,6 +9,7 @@ import socket
 import subprocess
 from importlib.util import find_spec
 from typing import Any
+from urllib.parse import urlsplit
 
 from seep.errors import Misuse
 from seep.model.counts import whole
@@ -54,8 +55,16 @@ def check_addresses(prometheus: Any = None, **others: Any) -> None:
     for name, given in {"prometheus": prometheus, **others}.items():
         if given is not None and not isinstance(given, str):
             raise Misuse(f"{name}={given!r} is no address; give a text")
-    if prometheus is not None and not prometheus.startswith(("http://", "https://")):
-        raise Misuse(f"prometheus={prometheus!r} is no address; give one such as http://127.0.0.1:9090")
+    if prometheus is not None and not _is_address(prometheus):
+        raise Misuse(f"prometheus={shown(prometheus)!r} is no address; give one such as http://127.0.0.1:9090")
+
+
+def _is_address(url: str) -> bool:
+    try:
+        found = urlsplit(url)
+        return found.scheme in ("http", "https") and bool(found.hostname) and found.port != 0
+    except ValueError:  # what is no port, half of an IPv6 address
+        return False
 
 
 def need_redis(url: str) -> None:
@@ -108,7 +117,7 @@ def _need_server(what: str, addresses: str) -> None:
         if not host or not port.isdecimal():
             return
         try:
-            socket.create_connection((host, int(port)), PATIENCE_SECONDS).close()
+            socket.create_connection((host.strip("[]"), int(port)), PATIENCE_SECONDS).close()
         except OSError as error:
             why = error
         else:

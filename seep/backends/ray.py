@@ -153,7 +153,7 @@ def network_address(ray_address: str | None) -> str:
     """
     if ray_address is None or ":" not in ray_address:
         return ""
-    address = address_towards(ray_address.removeprefix("ray://").rpartition(":")[0])
+    address = address_towards(ray_address.removeprefix("ray://").rpartition(":")[0].strip("[]"))
     return "" if is_loopback(address) else address
 
 

@@ -81,9 +81,15 @@ class SparkBackend(HeldSlots):
             return False
 
     def _stop(self, session: Any) -> None:
-        """An application of our own ends here, and its executors with it; a context that was given goes on."""
-        if self._given is None and self._lives(session):
+        """An application of our own ends here, and its executors with it; a context that was given goes on, without the
+        tasks that wait for an executor: there would be one some day, and then a worker of a flow that is gone."""
+        if not self._lives(session):
+            return
+        if self._given is None:
             session.stop()
+            return
+        for worker in set(self.workers()) - self._running():
+            session.cancelJobGroup(worker)
 
 
 def network_address(master: str) -> str:

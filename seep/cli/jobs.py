@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from contextlib import suppress
 from datetime import datetime
 from typing import Annotated, Any
@@ -151,7 +152,13 @@ def chaos(
 
     client.ask(flow, "GET", "status")
     chosen, lasts = Chaos(client.Remote(flow), job_path(flow), seed), positive_microseconds(seconds) / 1e6
-    found = with_progress(lambda tell: chosen.run(plan, lasts, seed, tell))
+    # However it is ended, short of SIGKILL: what is paused must go on, and what is cut be whole again.
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        found = with_progress(lambda tell: chosen.run(plan, lasts, seed, tell))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
     show([{"flow": flow, **found.as_dict()}], json, _verdict_lines)
     if not found.good:
         raise typer.Exit(1)

@@ -113,6 +113,8 @@ class Governor:
         self._growths: dict[str, Growth] = {}
         self._useless: dict[str, tuple[float, str]] = {}
         self._shortage = ""
+        self.asking: tuple[float, str, list[str]] | None = None
+        """Since when which policy is asked, about whom: one of a user's own may never come back."""
 
     @property
     def operators(self) -> list[str]:
@@ -161,7 +163,11 @@ class Governor:
         if seen.at - self._asked.get(number, -math.inf) < every:
             return {}
         self._asked[number] = seen.at
-        wishes = policy.decide(seen, names)
+        self.asking = (seen.at, type(policy).__name__, names)
+        try:
+            wishes = policy.decide(seen, names)
+        finally:
+            self.asking = None
         if not isinstance(wishes, Mapping):
             raise Nonsense(f"answers {wishes!r}, which names no operators: {{name: partitions}} is wanted")
         return {name: _wanted(wishes[name]) for name in names if name in wishes}

@@ -7,6 +7,7 @@ decision on half of the numbers is worse than none.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -44,6 +45,8 @@ WARMING = 1.5
 """So many times what it took before, in the last moment, and a partition is still getting faster."""
 LEAST_SAMPLES = 3
 """Of each series in a window; fewer say nothing about a rate."""
+TOLD = {"source": (BUSY, ROWS_IN, ROWS_OUT), "operator": (BUSY, ROWS_IN, ROWS_OUT), "sink": (BUSY, ROWS_IN, LATENCY)}
+"""What each partition tells, whatever it is doing: where it is missing something was left out on the way."""
 
 
 class Series(NamedTuple):
@@ -120,7 +123,7 @@ class Seen:
 @dataclass(frozen=True)
 class Observed:
     at: float
-    """Seconds, by the clock of the samples."""
+    """Seconds."""
     operators: Mapping[str, Seen]
     """In topological order."""
     unknown: str = ""
@@ -131,19 +134,21 @@ class Observed:
 
 def observe(graph: Graph, journal: Journal, samples: Samples, at: float, fresh_seconds: float) -> Observed:
     """What was seen of everything that is alive; samples of the dead are left out."""
-    by_place = _by_place(samples)
+    live = [entry for node in graph.nodes for entry in journal.live(node)]
+    by_place = _by_place(samples, {(e.partition.operator, str(e.partition.number)): e.worker for e in live})
     seen: dict[str, Seen] = {}
     for node in graph.nodes.values():
         pieces = []
+        targets = {edge.name: edge.target for edge in graph.outputs(node.name)}
+        told = [family for family in TOLD[node.kind] if targets or family != ROWS_OUT]
         for partition in (entry.partition for entry in journal.live(node.name)):
-            piece = by_place.get((node.name, str(partition.number)), {})
-            missing = _missing(piece, at, fresh_seconds)
+            piece = by_place[node.name, str(partition.number)]
+            missing = _missing(piece, told, at, fresh_seconds)
             if missing:
                 return Observed(at, {}, f"{journal.shown(partition)}: {missing}")
             pieces.append(piece)
         if not pieces:
             return Observed(at, {}, f"{node.name} has no live partition")
-        targets = {edge.name: edge.target for edge in graph.outputs(node.name)}
         seen[node.name] = _seen(node.name, node.kind, pieces, targets)
     return Observed(at, seen)
 
@@ -152,27 +157,29 @@ Piece = dict[tuple[str, str], Sequence[tuple[float, float]]]
 """The samples of one partition by (family, detail)."""
 
 
-def _by_place(samples: Samples) -> dict[tuple[str, str], Piece]:
-    """Of several workers that have told of one partition, the one heard last: the others are gone."""
-    found: dict[tuple[str, str], Piece] = {}
-    newest: dict[tuple[str, str, str, str], float] = {}
+def _by_place(samples: Samples, workers: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], Piece]:
+    """Of each place what the worker tells that runs it. Others may have run it before; and a server may know another
+    flow of this name, of another host: its partitions are called the same."""
+    found: dict[tuple[str, str], Piece] = {place: {} for place in workers}
     for series, points in samples.items():
-        if not points:
-            continue
         place = (series.operator, series.partition)
-        told = (*place, series.name, series.detail)
-        if points[-1][0] >= newest.get(told, points[-1][0]):
-            newest[told] = points[-1][0]
-            found.setdefault(place, {})[(series.name, series.detail)] = list(points)
+        if points and place in workers and series.worker in ("", workers[place]):
+            found[place][series.name, series.detail] = list(points)
     return found
 
 
-def _missing(piece: Piece, at: float, fresh_seconds: float) -> str:
-    points = piece.get((BUSY, ""), ())
-    if len(points) < LEAST_SAMPLES:
-        return f"{len(points)} samples, {LEAST_SAMPLES} are needed"
-    age = at - points[-1][0]
-    return f"its latest sample is {age:.1f} s old" if age > fresh_seconds else ""
+def _missing(piece: Piece, told: Iterable[str], at: float, fresh_seconds: float) -> str:
+    """Why nothing can be said of a partition; empty: it has told all of `told`, lately, in numbers."""
+    for family in told:
+        points = min(_of(piece, family), key=len, default=())
+        if len(points) < LEAST_SAMPLES:
+            which = "" if family == BUSY else f" of {family}"
+            return f"{len(points)} samples{which}, {LEAST_SAMPLES} are needed"
+        age = at - points[-1][0]
+        if age > fresh_seconds:
+            return f"its latest sample is {age:.1f} s old"
+    wrong = ((name, value) for (name, _), points in piece.items() for _, value in points if not math.isfinite(value))
+    return next((f"{name} is {value}" for name, value in wrong), "")
 
 
 def _seen(name: str, kind: str, pieces: Sequence[Piece], targets: Mapping[str, str]) -> Seen:

@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from inspect import getattr_static, isfunction
 from typing import Protocol
 
 from seep.control.observed import Observed
@@ -31,6 +32,10 @@ BAND = 0.1
 """Of a partition: a number stays while what is needed is no more than this above it, or below the next smaller one."""
 TOLD = 0.005
 """Of its time: what each does beside the rows, if it is less, is not told."""
+AGAIN_SECONDS = 300.0
+"""After more partitions have not made results any earlier, so long they are not tried again, ..."""
+OTHER_LOAD = 0.25
+"""... unless the operator takes more or fewer rows by this share."""
 LEAST_EFFICIENCY = 0.5
 """However badly more partitions have helped: one of them is taken to do at least this share of what one did."""
 
@@ -106,24 +111,72 @@ class Rate:
         return min(now, count(now, needed + BAND))
 
 
+@dataclass(frozen=True)
+class Trial:
+    """An operator grows because results are late, until it can be said whether that helps."""
+
+    partitions: int
+    rows: float
+    """Taken in a second, ..."""
+    late: float
+    """... and the time that results took, before it grew."""
+    failed: float = math.inf
+    """When it was found that more partitions do not help."""
+
+
 class Latency:
-    """Sized by rates; results later than the goal make the busiest operator on their way larger."""
+    """Sized by rates; results later than the goal make the busiest operator on their way larger. One that has become
+    twice as large, with results as late as before, is not what makes them late: it goes back to what its rows need."""
 
     def __init__(self, goal_seconds: float) -> None:
         self.goal_seconds = goal_seconds
         self._rate = Rate()
+        self._trials: dict[str, Trial] = {}
 
     def decide(self, seen: Observed, operators: Sequence[str]) -> dict[str, Wish]:
         wishes = self._rate.decide(seen, operators)
-        late = max((one.latency_seconds for one in seen.operators.values() if one.kind == "sink"), default=0.0)
-        busiest = max(operators, key=lambda name: seen.operators[name].busiest)
+        late = {name: latency_behind(seen, name) for name in operators}
+        useless = {name: self._judge(name, late[name], seen) for name in operators}
+        may_help = [name for name in operators if late[name] > self.goal_seconds and not useless[name]]
+        busiest = max(may_help, key=lambda name: seen.operators[name].busiest, default="")
         for name in operators:
-            now, wish = seen.operators[name].partitions, wishes[name]
-            told = f"results take {late * 1000:.0f} ms, {self.goal_seconds * 1000:.0f} are wanted; {wish.why}"
-            more = now + math.ceil(now / 4) if late > self.goal_seconds and name == busiest else 0
-            kept = now if late > self.goal_seconds / 2 else 0
+            one, wish = seen.operators[name], wishes[name]
+            now, more, kept = one.partitions, 0, 0
+            if name == busiest:
+                more = now + math.ceil(now / 4)
+                self._trials.setdefault(name, Trial(now, sum(one.rows), late[name]))
+            if late[name] > self.goal_seconds / 2 and not useless[name]:
+                kept = now
+            took = f"{late[name] * 1000:.0f} ms" if late[name] < math.inf else "longer than is counted"
+            told = f"results take {took}, {self.goal_seconds * 1000:.0f} are wanted{useless[name]}; {wish.why}"
             wishes[name] = Wish(max(wish.count, more, kept), told)
         return wishes
+
+    def _judge(self, name: str, late: float, seen: Observed) -> str:
+        """Why it is not made larger though results are late; empty: that may help."""
+        trial, one = self._trials.get(name), seen.operators[name]
+        if trial is None:
+            return ""
+        other_load = abs(sum(one.rows) - trial.rows) > OTHER_LOAD * trial.rows
+        if late < trial.late or other_load or seen.at - trial.failed > AGAIN_SECONDS:
+            del self._trials[name]
+            return ""
+        # By half: latency is counted in steps of two.
+        if trial.failed == math.inf and one.partitions >= 2 * trial.partitions and name not in seen.unsettled:
+            self._trials[name] = trial = replace(trial, failed=seen.at)
+        return f", and twice as many partitions as {trial.partitions} gained nothing" if trial.failed < math.inf else ""
+
+
+def latency_behind(seen: Observed, name: str) -> float:
+    """At the slowest of the sinks that an operator's rows go to."""
+    met, left, found = set[str](), [name], 0.0
+    while left:
+        one = seen.operators[left.pop()]
+        if one.operator not in met:
+            met.add(one.operator)
+            left += one.sent
+            found = max(found, one.latency_seconds if one.kind == "sink" else 0.0)
+    return found
 
 
 class Efficiency:
@@ -174,6 +227,8 @@ def _reckoning(coming: float, waiting: float, rate: float, fixed: float, needed:
 
 def policy_of(named: str | Policy) -> Policy:
     """By its name, or a user's own."""
+    if isinstance(named, type) and isfunction(getattr_static(named, "decide", None)):
+        raise Misuse(f"policy={named.__name__}: that is a class; give an object of it, such as {named.__name__}()")
     if not isinstance(named, str):
         if not callable(getattr(named, "decide", None)):
             raise Misuse(f"policy={named!r}: a policy of your own needs a method decide(seen, operators)")

@@ -11,6 +11,8 @@ from seep.model.duration import positive_microseconds
 
 KILL, PAUSE, CUT, SCALE = "kill", "pause", "cut", "scale"
 SCALE_EVERY = "10s"
+AT_MOST = 100_000
+"""Of one kind: all of a plan's deeds are drawn before the first is done."""
 
 _DEEDS = {
     KILL: re.compile(r"kill every (?P<every>\S+)"),
@@ -36,6 +38,10 @@ def deeds(plan: str, seconds: float, seed: int = 42) -> list[Deed]:
     random, found = Random(f"chaos {seed}"), []
     for part in filter(None, (part.strip() for part in plan.split(";"))):
         kind, every, lasts = _read(part)
+        if seconds / every > AT_MOST:
+            raise Misuse(
+                f"{part!r} for {seconds:.0f} s is more than {AT_MOST:,} deeds; do it less often, or for less long"
+            )
         at = every * random.uniform(0.8, 1.2)
         while at < seconds:
             found.append(Deed(at, kind, lasts))

@@ -30,6 +30,7 @@ from seep.running.places import check_empty, sent
 from seep.running.queries import Answer, Query, answer_of, shown
 from seep.running.result import Result, collected
 from seep.running.savepoint import Savepoint, new_savepoint, savepoint_at, source_positions
+from seep.running.scaled import scaled
 from seep.running.state import check_operator, state_table
 from seep.running.upgrading import planned
 from seep.runtime import controllernumbers
@@ -262,10 +263,10 @@ class Job:
 
         With `dry_run` nothing is changed: the answer says what would be replaced by what.
         """
+        done = scaled(self.host, operator, count)
         answer = self._control.scale(operator, count, dry_run)
-        if dry_run:
-            return answer
-        self._until(lambda: len(self.journal.live(operator)) == count and self._at_rest(operator), f"scale {operator}")
+        if not dry_run:
+            self._until(done, f"scale {operator}")
         return answer
 
     def rebalance(self, operator: str) -> dict[str, Any]:

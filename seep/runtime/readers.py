@@ -6,6 +6,7 @@ nothing is decided.
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 import time
@@ -20,11 +21,15 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from seep.control.observed import NEEDED, Samples, Series
+from seep.runtime.addresses import shown
+from seep.runtime.clock import steady_seconds
 from seep.runtime.controllernumbers import WORKERS
 
 EVERY_SECONDS = 1.0
 """That the controller looks: no samples are needed in between."""
 TIMEOUT_SECONDS = 1.0
+WHOLE_SECONDS = 3.0
+"""For a whole answer: what was new when it began is not at its end."""
 ROUND_SECONDS = 0.6
 """That a look waits for answers: who takes longer is heard at the next one."""
 LEARN_SECONDS, LEARN_FROM, LEARN_POINTS = 5.0, "10m", 10
@@ -48,6 +53,9 @@ class Reader(Protocol):
 
     def read(self, window_seconds: float) -> Samples:
         """What was measured in the last so many seconds. Raises Unreadable."""
+
+    def now(self) -> float:
+        """By the clock of its samples."""
 
     def close(self) -> None: ...
 
@@ -83,15 +91,18 @@ class Scraper:
         for asked in done:
             asked.result()  # what went wrong there is told here: who decides hears of it
         with self._lock:
-            self._forget(time.time() - window_seconds)
+            self._forget(self.now() - window_seconds)
             return {series: list(points) for series, points in self._points.items()}
+
+    def now(self) -> float:
+        return steady_seconds()
 
     def _ask(self, address: str) -> None:
         try:
             text = self._client.get(address).raise_for_status().text
         except (httpx.HTTPError, RuntimeError):
             return  # it is starting, or gone, or we are: what is missing of a live partition is noticed by who decides
-        at = time.time()
+        at = self.now()
         found = list(_samples(text))
         with self._lock:
             for series, value in found:
@@ -124,6 +135,7 @@ class PrometheusServer:
 
     def __init__(self, url: str, flow: str) -> None:
         self._url = url.rstrip("/")
+        self._shown = f"Prometheus at {shown(self._url)}"
         self._flow = flow
         self._client = httpx.Client(timeout=TIMEOUT_SECONDS)
         self.interval_seconds = EVERY_SECONDS
@@ -131,7 +143,7 @@ class PrometheusServer:
 
     @property
     def told(self) -> str:
-        return f"Prometheus at {self._url}, which scrapes every {self.interval_seconds:g} s"
+        return f"{self._shown}, which scrapes every {self.interval_seconds:g} s"
 
     def read(self, window_seconds: float) -> Samples:
         names = "|".join(NEEDED)
@@ -142,16 +154,32 @@ class PrometheusServer:
             self.interval_seconds = max(EVERY_SECONDS, spacing(spaced.values()) or self.interval_seconds)
         return found
 
+    def now(self) -> float:
+        return time.time()
+
     def _ask(self, query: str) -> Samples:
         try:
-            answer = self._client.get(f"{self._url}/api/v1/query", params={"query": query}).raise_for_status().json()
-            return dict(_matrix(answer))
+            return dict(_matrix(json.loads(self._whole(f"{self._url}/api/v1/query", query))))
+        except TimeoutError as error:
+            raise Unreadable(f"{self._shown} takes more than {WHOLE_SECONDS:.0f} s for an answer") from error
         except httpx.TimeoutException as error:
-            raise Unreadable(f"Prometheus at {self._url} has not answered for {TIMEOUT_SECONDS:.0f} s") from error
-        except (httpx.HTTPError, ValueError, TypeError, LookupError, AttributeError) as error:
+            raise Unreadable(f"{self._shown} has not answered for {TIMEOUT_SECONDS:.0f} s") from error
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, TypeError, LookupError, AttributeError) as error:
             # Whatever answers there need not be a Prometheus: its words may be of any shape.
-            why = str(error).partition("\n")[0]
-            raise Unreadable(f"Prometheus at {self._url}: {type(error).__name__}: {why}") from error
+            why = shown(str(error).partition("\n")[0])  # some errors name the whole address
+            raise Unreadable(f"{self._shown}: {type(error).__name__}: {why}") from error
+
+    def _whole(self, address: str, query: str) -> bytes:
+        """One that comes in bits, each in time, would hold up whoever waits for the last of them."""
+        until, found = time.monotonic() + WHOLE_SECONDS, bytearray()
+        with self._client.stream("GET", address, params={"query": query}) as answer:
+            if not answer.is_success:
+                raise Unreadable(f"{self._shown} answers {answer.status_code} {answer.reason_phrase}")
+            for part in answer.iter_bytes():
+                found += part
+                if time.monotonic() > until:
+                    raise TimeoutError
+        return bytes(found)
 
     def close(self) -> None:
         self._client.close()

@@ -6,6 +6,7 @@ nothing.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
@@ -16,6 +17,7 @@ from seep.control.decisions import Decision
 from seep.control.governor import Governor, Guards
 from seep.control.observed import Observed, Samples, observe
 from seep.control.requests import ScaleTo
+from seep.runtime.clock import steady_seconds
 from seep.runtime.controller import ControllerHost
 from seep.runtime.readers import EVERY_SECONDS, Reader, Unreadable
 
@@ -24,7 +26,7 @@ WINDOW_SECONDS, WINDOW_SAMPLES = 4.0, 4
 FRESH_SECONDS, FRESH_SAMPLES = 3.0, 3
 """A sample that is older, or than so many should have come after, is of something that is gone."""
 PATIENCE_SECONDS = 5.0
-"""With a look that is under way when the flow has ended."""
+"""With a policy that is asked; also when the flow has ended."""
 MEMORY_SHARE = 0.25
 """Of this machine's memory, in the state of one partition: while it is replaced, others hold as much again."""
 
@@ -50,6 +52,8 @@ class Watch:
 
     def close(self) -> None:
         """Waits for the look that is under way, but not for a policy that never comes back from it."""
+        if self._stopped.is_set():
+            return
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(PATIENCE_SECONDS)
@@ -59,8 +63,15 @@ class Watch:
         self.reader.close()
 
     def decisions(self) -> list[Decision]:
-        """Oldest first."""
-        return self.governor.decisions
+        """Oldest first; while a policy does not come back, that it does not."""
+        since, policy, names = self.governor.asking or (math.inf, "", [])
+        now, live = steady_seconds(), self.host.view.journal.live
+        if now - since < PATIENCE_SECONDS:
+            names = []
+        held = f"policy: {policy} has not answered for {now - since:.0f} s"
+        sizes = {name: len(live(name)) for name in names}
+        silent = [Decision(now, name, count, count, "no decision", held) for name, count in sizes.items()]
+        return [*self.governor.decisions, *silent]
 
     def _run(self) -> None:
         due = time.monotonic() + EVERY_SECONDS
@@ -70,18 +81,20 @@ class Watch:
                 self._look()
             except Exception as error:
                 # A defect of ours: the flow goes on as it is, and `seep explain` shows why nothing is scaled any more.
-                self.governor.fail(time.time(), error)
+                self.governor.fail(steady_seconds(), error)
 
     def _look(self) -> None:
         self._follow()
         samples, problem = self._read()
         # Only now, and once: reading may take a while, and what is decided must be about the partitions measured.
-        view, at = self.host.view, time.time()
+        view = self.host.view
         if problem:
-            seen = Observed(at, {}, problem)
+            seen = Observed(0.0, {}, problem)
         else:
             fresh_seconds = max(FRESH_SECONDS, FRESH_SAMPLES * self.reader.interval_seconds)
-            seen = observe(self.host.machine.graph, view.journal, samples, at, fresh_seconds)
+            seen = observe(self.host.machine.graph, view.journal, samples, self.reader.now(), fresh_seconds)
+        # The samples' clock may be set; how long something is held back goes by one that is not.
+        seen = replace(seen, at=steady_seconds())
         if seen.unknown and not problem and self.reader.told:
             whose = f"in the last {self._window_seconds:g} s of {self.reader.told}"
             seen = replace(seen, unknown=f"{seen.unknown}; {whose}")

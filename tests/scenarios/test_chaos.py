@@ -7,6 +7,8 @@ import os
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -191,3 +193,15 @@ def test_from_the_command_line(
 def test_a_plan_that_is_none(plan: str) -> None:
     with pytest.raises(Misuse):
         deeds(plan, 10.0)
+
+
+def test_a_plan_of_too_much() -> None:
+    """All deeds are drawn beforehand: that took the whole memory."""
+    with pytest.raises(Misuse, match=r"^'kill every 1us' for 10 s is more than 100,000 deeds; do it less often, or "):
+        deeds("scale random; kill every 1us", 10.0)
+
+
+def test_nothing_is_scaled_where_there_is_no_operator() -> None:
+    chaos: Any = SimpleNamespace(verdict=Verdict(done={"scale": 1}), random=Random(1), job=None)
+    Chaos._scale(chaos, {"kinds": {"in": "source", "out": "sink"}, "operators": {"in": [{}], "out": [{}]}})
+    assert chaos.verdict.done == {"scale": 0}

@@ -198,6 +198,7 @@ def test_a_server_that_has_only_old_samples_decides_nothing(
     assert_nothing_happens(job, "metrics: numbers/0: its latest sample is ")
     behind.seconds = 0.0
     until(lambda: done(job) == 1, "what fresh samples allow")
+    until(lambda: len(job.journal.live("work")) == 2, "its change")
 
     prometheus.forget_targets()
     until(lambda: held(job).startswith("metrics: "), "the first look without samples")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -217,6 +219,28 @@ def test_chaos_does_not_wait_until_an_operator_is_scaled(run: Run, monkeypatch: 
     with pytest.raises(Misuse, match="no operator 'cuont'"):
         remote.scale("cuont", 3)
     over.set()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_chaos_that_is_ended_puts_back_what_it_has_done(
+    run: Run, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """Sockets stayed aside and workers paused, and the flow stood still for ever."""
+    (jobs_home() / "my%20sales" / "key").write_bytes(b"k" * 32)
+    put_back: list[str] = []
+
+    def act(*_: Any) -> None:
+        try:
+            os.kill(os.getpid(), number)
+            threading.Event().wait(30)
+        finally:
+            put_back.append("all")
+
+    monkeypatch.setattr("seep.running.chaos.Chaos.run", act)
+    before = signal.getsignal(number)
+    code, out, _ = run("chaos", "my sales", "--plan", "pause 1m every 1s")
+    assert (code, out, put_back) == (130, "", ["all"])
+    assert signal.getsignal(number) is before
 
 
 class Stranger(BaseHTTPRequestHandler):

@@ -17,6 +17,7 @@ from seep.backends import held, unborn
 from seep.backends.held import HeldSlots
 from seep.backends.process import kill_elsewhere
 from seep.backends.slot import UNFIT
+from seep.backends.spark import SparkBackend
 from seep.errors import Misuse, Retry, error_of
 from seep.model.settings import Settings
 from seep.partition.contract import Graph
@@ -302,3 +303,53 @@ def test_one_elsewhere_is_killed_by_its_own_hand(job: JobDirectory) -> None:
     assert kill_elsewhere(job, "t1")
     thread.join(10)
     assert heard == [Leave("t1", at_once=True)]
+
+
+class Full:
+    """A Spark application that was given, and has no room: a job waits until its group is cancelled."""
+
+    master = "local[2]"
+
+    def __init__(self) -> None:
+        self.group = threading.local()
+        self.cancelled: dict[str, threading.Event] = {}
+        self.stopped = False
+        self._jsc = self
+
+    def sc(self) -> Full:
+        return self
+
+    def isStopped(self) -> bool:
+        return self.stopped
+
+    def setJobGroup(self, group: str, *_: str, **how: bool) -> None:
+        self.group.name = group
+        self.cancelled[group] = threading.Event()
+
+    def parallelize(self, rows: list[str], slices: int) -> Full:
+        return self
+
+    def mapPartitions(self, task: Any) -> Full:
+        return self
+
+    def collect(self) -> list[str]:
+        assert self.cancelled[self.group.name].wait(30)
+        raise RuntimeError("cancelled")
+
+    def cancelJobGroup(self, group: str) -> None:
+        self.cancelled[group].set()
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def test_tasks_that_wait_for_an_executor_do_not_outlive_the_flow(job: JobDirectory) -> None:
+    """In an application that was given. They began when there was room, days later, and kept it."""
+    given = Full()
+    slots = SparkBackend(job, context=given)
+    slots.want(3)
+    until(lambda: len(given.cancelled) == 3, "three tasks that wait")
+    slots.close()
+    assert slots.workers() == []
+    assert all(event.is_set() for event in given.cancelled.values())
+    assert not given.stopped

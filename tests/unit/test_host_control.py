@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
+from seep.control import planner
 from seep.control.deaths import SEE_LOGS
 from seep.errors import Misuse, Retry
+from seep.protocol.journal import Journal
 from seep.running.savepoint import new_savepoint
+from seep.running.scaled import scaled
 from seep.runtime.control import HostControl
 from seep.runtime.controller import FAILED, FINISHED, ControllerHost
+from seep.sim.stage import chain
 
 
 def test_nobody_is_killed_once_the_flow_has_ended() -> None:
@@ -39,3 +43,33 @@ def test_what_is_no_name_of_a_savepoint_is_refused(tmp_path: Path) -> None:
     for name in (None, 7, "", "a/b"):
         with pytest.raises(Misuse, match="is no name for a savepoint; give some letters"):
             new_savepoint(tmp_path, name)
+
+
+def test_who_scales_is_answered_although_somebody_else_scales_at_once() -> None:
+    """The next change begins with the commit of the one before, in one write: who had asked for that one waited for a
+    minute, and was told that it was not done."""
+    graph = chain(starts={"a": 2})
+
+    def begun(journal: Journal, parts: int) -> Journal:
+        old = [entry.partition for entry in journal.live("a")][:1]
+        ranges = journal.entries[old[0]].key_range.split(parts)
+        journal = planner.begin(journal, "a", old, ranges, 0, handover=False)
+        return planner.start_shadows(journal, journal.replaces[0], dict.fromkeys(old, (3, 20)))
+
+    def committed(journal: Journal) -> Journal:
+        return planner.commit(journal, journal.replaces[0], 30)
+
+    def done(before: Journal, count: int, *later: Journal) -> list[bool]:
+        host: Any = SimpleNamespace(view=SimpleNamespace(journal=before))
+        asked, found = scaled(host, "a", count), []
+        for host.view.journal in (before, *later):
+            found.append(asked())
+        return found
+
+    two = planner.first_journal(graph)
+    three = committed(begun(two, 2))
+    assert done(two, 3, begun(two, 2), three) == [False, False, True]
+    assert done(two, 3, begun(two, 2), begun(three, 3)) == [False, False, True], "and on to five"
+    assert done(two, 2) == [True], "as it is"
+    assert done(begun(two, 2), 2, three) == [False, False], "a policy is changing it: first there will be three"
+    assert done(begun(two, 2), 2, planner.abort(begun(two, 2), begun(two, 2).replaces[0])) == [False, True]

@@ -98,6 +98,22 @@ def test_a_wrong_place_is_refused_before_anything_is_removed(home: Path, on: str
     assert (home / "kept" / "store").exists()
 
 
+@pytest.mark.parametrize(("on", "form"), [("spark", "spark://{}"), ("ray", "{}"), ("ray", "ray://{}")])
+def test_a_master_at_an_address_of_ipv6(home: Path, monkeypatch: pytest.MonkeyPatch, on: str, form: str) -> None:
+    """Its brackets were looked up as part of a name: it could never be reached."""
+    monkeypatch.setenv("JAVA_HOME", str(java(home, "17.0.1")))
+    asked: list[Any] = []
+
+    def connect(address: Any, timeout: float) -> socket.socket:
+        asked.append(address)
+        raise OSError("nobody")
+
+    monkeypatch.setattr("seep.backends.needs.socket.create_connection", connect)
+    with pytest.raises(seep.Misuse, match=r"\[fd00::7\]:7077 cannot be reached: nobody"):
+        start(on, form.format("[fd00::7]:7077"))
+    assert asked == [("fd00::7", 7077)]
+
+
 @pytest.mark.parametrize("name", ["master", "store", "checkpoints", "prometheus"])
 def test_an_address_that_is_no_text(home: Path, name: str) -> None:
     flow = seep.Flow("kept")
@@ -105,6 +121,27 @@ def test_an_address_that_is_no_text(home: Path, name: str) -> None:
     wrong: Any = {name: 9090}
     with pytest.raises(seep.Misuse, match=f"^{name}=9090 is no address; give a text$"):
         seep.start(flow, on="local", **wrong)
+    assert (home / "kept" / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("http://127.0.0.1:port", "http://127.0.0.1:port"),
+        ("http://127.0.0.1:99999", "http://127.0.0.1:99999"),
+        ("http://", "http://"),
+        ("http://:9090", "http://:9090"),
+        ("127.0.0.1:9090", "127.0.0.1:9090"),
+        ("htp://me:secret@host", "htp://me:...@host"),
+    ],
+)
+def test_an_address_of_prometheus_that_leads_nowhere(home: Path, given: str, shown: str) -> None:
+    """It was found with the first question only: a defect, said by `seep explain` alone."""
+    flow = seep.Flow("kept")
+    flow.source("rows", seep.MemorySource([{"a": 1}])).collect("out")
+    with pytest.raises(seep.Misuse) as refused:
+        seep.start(flow, on="local", prometheus=given)
+    assert str(refused.value) == f"prometheus={shown!r} is no address; give one such as http://127.0.0.1:9090"
     assert (home / "kept" / "store").exists()
 
 

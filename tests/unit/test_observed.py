@@ -14,6 +14,7 @@ from seep.control.observed import (
     LATENCY,
     ROWS_IN,
     ROWS_OUT,
+    STATE_BYTES,
     TAKING,
     USEFUL,
     Seen,
@@ -34,7 +35,9 @@ def samples_of(growth: float = 100.0) -> dict[Series, list[tuple[float, float]]]
     for operator in ("in", "work", "out"):
         found[series(BUSY, operator)] = [(t, 0.5 * t) for t in times]
         found[series(ROWS_IN, operator)] = [(t, growth * t) for t in times]
-    found[series(ROWS_OUT, "in", "in>work")] = [(t, growth * t) for t in times]
+    for edge in ("in>work", "work>out"):
+        found[series(ROWS_OUT, edge.partition(">")[0], edge)] = [(t, growth * t) for t in times]
+    found[series(LATENCY, "out", "+Inf")] = [(t, 0.0) for t in times]
     return found
 
 
@@ -71,6 +74,7 @@ def taken(epochs: list[tuple[int, float]], partition: str = "0") -> dict[Series,
     }
     for name in (BUSY, USEFUL):
         found[series(name, "work", "", "w", partition)] = [(t, sums[2] * t) for t in (0.0, 1.0, 2.0)]
+    found[series(ROWS_OUT, "work", "work>out", "w", partition)] = [(t, 0.0) for t in (0.0, 1.0, 2.0)]
     return found
 
 
@@ -141,10 +145,32 @@ def test_few_or_old_samples_say_nothing() -> None:
     assert observe(graph(), journal(work=2), samples_of(), 2.0, 3.0).unknown.startswith("work/1: 0 samples")
 
 
-def test_of_two_workers_the_one_heard_last_counts() -> None:
+@pytest.mark.parametrize("last", [0.0, 2.0])
+def test_of_two_workers_the_one_that_runs_it_counts(last: float) -> None:
+    """The other has run it before. Or it is of another flow of this name, which the same server knows: such a flow was
+    scaled by the load of the other one."""
     samples = samples_of()
-    samples[series(ROWS_IN, "work", worker="dead")] = [(-2.0, 0.0), (-1.0, 9e9), (0.0, 9e9)]
-    assert observe(graph(), journal(), samples, 2.0, 3.0).operators["work"].rows == (100.0,)
+    for name in (BUSY, ROWS_IN):
+        samples[series(name, "work", worker="other")] = [(last - 2.0, 0.0), (last - 1.0, 9e9), (last, 9e9)]
+    work = observe(graph(), journal(), samples, 2.0, 3.0).operators["work"]
+    assert (work.rows, work.busy) == ((100.0,), (0.5,))
+
+
+@pytest.mark.parametrize(
+    ("name", "operator"), [(ROWS_IN, "work"), (ROWS_OUT, "in"), (ROWS_OUT, "work"), (LATENCY, "out")]
+)
+def test_what_a_server_leaves_out_is_not_taken_for_nothing(name: str, operator: str) -> None:
+    """Without what its sources send, a busy operator was shrunk; without latency a goal for it was always met."""
+    samples = {key: points for key, points in samples_of().items() if (key.name, key.operator) != (name, operator)}
+    seen = observe(graph(), journal(), samples, 2.0, 3.0)
+    assert seen.unknown == f"{operator}/0: 0 samples of {name}, 3 are needed"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", [BUSY, ROWS_IN, STATE_BYTES])
+def test_what_is_no_number_says_nothing(name: str, value: float) -> None:
+    samples = samples_of() | {series(name, "work"): [(0.0, 0.0), (1.0, value), (2.0, 0.0)]}
+    assert observe(graph(), journal(), samples, 2.0, 3.0).unknown == f"work/0: {name} is {value}"
 
 
 @pytest.mark.parametrize(

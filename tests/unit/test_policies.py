@@ -132,6 +132,15 @@ def test_names_of_policies() -> None:
     for wrong in ("speed", "latency:", "latency:soon", object()):
         with pytest.raises(Misuse):
             policy_of(wrong)  # type: ignore[arg-type]
+    with pytest.raises(Misuse, match=r"^policy=Fixed: that is a class; give an object of it, such as Fixed\(\)$"):
+        policy_of(Fixed)  # type: ignore[arg-type]
+
+    class Shared:
+        @classmethod
+        def decide(cls, seen: Observed, operators: Sequence[str]) -> dict[str, int]:
+            return {}
+
+    assert policy_of(Shared) is Shared
 
 
 # --- the governor ------------------------------------------------------------------------------------------------

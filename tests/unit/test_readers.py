@@ -37,7 +37,8 @@ def matrix(*found: dict[str, Any]) -> dict[str, Any]:
     ("answer", "said"),
     [
         (slow, "Prometheus at http://metrics.example has not answered for 1 s"),
-        (lambda _: httpx.Response(503), "Prometheus at http://metrics.example: HTTPStatusError: Server error '503"),
+        (lambda _: httpx.Response(503), "Prometheus at http://metrics.example answers 503 Service Unavailable"),
+        (lambda _: httpx.Response(302), "Prometheus at http://metrics.example answers 302 Found"),
         (lambda _: httpx.Response(200, text="<html>"), "Prometheus at http://metrics.example: JSONDecodeError: "),
         (lambda _: httpx.Response(200, json=[1]), "Prometheus at http://metrics.example: AttributeError: "),
         (
@@ -53,6 +54,43 @@ def test_what_is_no_answer_is_said_in_one_line(answer: Answer, said: str) -> Non
     server.close()
     assert str(raised.value).startswith(said)
     assert "\n" not in str(raised.value)
+    assert len(str(raised.value)) < 200, "it names no query"
+
+
+class Trickle(httpx.SyncByteStream):
+    """An answer without an end, each bit of it in time."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        for _ in range(10_000):
+            time.sleep(0.001)
+            yield b" "
+
+
+def test_an_answer_that_does_not_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was said as long as it came, and a flow that was to be started with it was not."""
+    monkeypatch.setattr("seep.runtime.readers.WHOLE_SECONDS", 0.05)
+    server = reader(lambda _: httpx.Response(200, stream=Trickle()))
+    with pytest.raises(Unreadable, match=r"^Prometheus at http://metrics.example takes more than 0 s for an answer$"):
+        server.read(5.0)
+    server.close()
+
+
+@pytest.mark.parametrize(
+    "answer", [slow, lambda request: httpx.Response(503, request=request), lambda _: httpx.Response(200, json=matrix())]
+)
+def test_a_password_is_not_shown(answer: Answer) -> None:
+    server = PrometheusServer("http://me:secret@metrics.example", "sales")
+    server.close()
+    server._client = httpx.Client(transport=httpx.MockTransport(answer))
+    said = [server.told]
+    try:
+        server.read(5.0)
+    except Unreadable as problem:
+        said.append(str(problem))
+    server.close()
+    for text in said:
+        assert "secret" not in text
+        assert text.startswith("Prometheus at http://me:...@metrics.example")
 
 
 def test_samples_of_the_flow_are_asked_for() -> None:
@@ -195,6 +233,19 @@ def test_who_is_paused_holds_up_nobody(dozen: tuple[Workers, Scraper]) -> None:
     assert workers.asked[3] == 1, "it is not asked again before it has answered"
     workers.free[3].set()
     read_until(scraper, lambda found: busy_of(3) in found)
+
+
+def test_a_clock_that_is_set_moves_no_sample(dozen: tuple[Workers, Scraper], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set back by an hour, what was there seemed to come: rates were none or many times too high, and nothing was
+    forgotten until that hour was over."""
+    _, scraper = dozen
+    for seen, jump in enumerate((0.0, -3_600.0, 3_600.0), 1):
+        clock = time.time() + jump
+        monkeypatch.setattr("seep.runtime.readers.time.time", lambda clock=clock: clock)
+        found = read_until(scraper, lambda found, seen=seen: len(found.get(busy_of(0), ())) >= seen)
+    times = [at for at, _ in found[busy_of(0)]]
+    assert times == sorted(times)
+    assert 0 <= times[-1] - times[0] < 60.0
 
 
 def test_numbers_that_cannot_be_read_are_told(dozen: tuple[Workers, Scraper]) -> None:

@@ -157,6 +157,14 @@ def test_a_goal_for_latency_is_not_the_rate_policy_again() -> None:
     assert latency.partitions != rate.partitions
 
 
+def test_a_goal_for_latency_that_no_partition_can_reach_is_given_up() -> None:
+    """Results take an epoch in any case. It grew to as many as there may be, five seconds after five seconds."""
+    report = simulate(Plan([1_000.0] * 250, policy="latency:10ms"))
+    assert max(max(counts) for counts in report.partitions.values()) == 2
+    assert {name: counts[-1] for name, counts in report.partitions.items()} == {"split": 1, "count": 1}
+    assert any("twice as many partitions as 1 gained nothing" in decision.why for decision in report.decisions)
+
+
 class Broken:
     def decide(self, seen: Observed, operators: list[str]) -> dict[str, int]:
         raise ValueError("two\nlines")

@@ -23,6 +23,9 @@ class Reader:
     def read(self, window_seconds: float) -> dict[Any, Any]:
         return {}
 
+    def now(self) -> float:
+        return 0.0
+
     def close(self) -> None:
         self.closed = True
 
@@ -102,3 +105,51 @@ def test_the_window_follows_who_scrapes_less_often() -> None:
     assert watch.governor.guards.settle_seconds == 61.0
     why = "work has no live partition; in the last 60 s of a server that scrapes every 15 s"
     assert watch.decisions()[-1].held == f"metrics: {why}"
+
+
+def test_a_clock_that_is_set_lets_no_time_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long something is held back is not what the samples' clock, or this machine's, says."""
+    graph = Graph({"work": Node("work", "operator", None, policy="rate")}, ())
+    host: Any = SimpleNamespace(machine=SimpleNamespace(graph=graph), ended=threading.Event())
+    host.view = SimpleNamespace(journal=Journal(version=1), shortage="")
+    reader, looks = Reader(), []
+    watch = Watch(host, reader)
+    monkeypatch.setattr(watch.governor, "look", lambda seen, *_: looks.append(seen.at) or [])
+    for clock in (1e9, 1e9 + 3600.0, 1e9 - 3600.0):
+        monkeypatch.setattr(reader, "now", lambda clock=clock: clock)
+        monkeypatch.setattr("time.time", lambda clock=clock: clock)
+        watch._look()
+    assert looks == sorted(looks)
+    assert looks[-1] - looks[0] < 60.0
+
+
+def test_a_policy_that_hangs_is_told_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last that was said before it was asked stood there for ever, such as that samples are missing. And whoever
+    closed a job that had ended waited once more."""
+    monkeypatch.setattr(watching, "EVERY_SECONDS", 0.001)
+    monkeypatch.setattr(watching, "PATIENCE_SECONDS", 0.05)
+    asked, free = threading.Event(), threading.Event()
+
+    class Hanging:
+        def decide(self, seen: Observed, operators: Any) -> dict[str, int]:
+            asked.set()
+            free.wait()
+            return {}
+
+    graph = Graph({"work": Node("work", "operator", None, policy=Hanging())}, ())
+    host: Any = SimpleNamespace(machine=SimpleNamespace(graph=graph), ended=threading.Event())
+    host.view = SimpleNamespace(journal=Journal(version=1), shortage="")
+    monkeypatch.setattr(watching, "observe", lambda *_: Observed(0.0, {}))
+    watch = Watch(host, Reader())
+    watch.start()
+    assert asked.wait(10)
+    while not watch.decisions():
+        assert watch.governor.asking
+    (told,) = watch.decisions()
+    assert (told.operator, told.held, told.changes) == ("work", "policy: Hanging has not answered for 0 s", False)
+    watch.close()
+    watch.close()
+    assert capsys.readouterr().err.count("has not come back") == 1
+    free.set()
+    watch._thread.join(10)
+    assert watch.decisions() == []

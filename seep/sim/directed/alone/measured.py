@@ -15,6 +15,7 @@ from seep.control.observed import (
     ROWS_OUT,
     STATE_BYTES,
     TAKING,
+    TOLD,
     USEFUL,
     Seen,
     Series,
@@ -39,11 +40,25 @@ def _series(name: str, operator: str, detail: str = "", partition: int = 0, work
 def _samples(**work: tuple[float, ...]) -> dict[Series, Points]:
     """Three seconds of every partition at work for half of its time; ``work``: of that operator, by family."""
     found = {_series(BUSY, name): _points(0.0, 0.5, 1.0, 1.5) for name in LINE.nodes}
-    return found | {_series(name, "work"): _points(*values) for name, values in work.items()}
+    return _whole(found | {_series(name, "work"): _points(*values) for name, values in work.items()})
+
+
+def _whole(samples: dict[Series, Points], at: float = 3.0, work: int = 1) -> dict[Series, Points]:
+    """With what every partition tells in any case: that it has done nothing."""
+    nothing = [(at - ago, 0.0) for ago in (3.0, 2.0, 1.0, 0.0)]
+    details = {"in": "in>work", "work": "work>out", "out": "+Inf"}
+    for who in running(work=work).entries:
+        for family in TOLD[LINE.nodes[who.operator].kind]:
+            if not any(
+                s.name == family and (s.operator, s.partition) == (who.operator, str(who.number)) for s in samples
+            ):
+                detail = details[who.operator] if family in (ROWS_OUT, LATENCY) else ""
+                samples = {**samples, _series(family, who.operator, detail, who.number): nothing}
+    return samples
 
 
 def _see(samples: dict[Series, Points], at: float = 3.0, work: int = 1) -> dict[str, Seen]:
-    seen = observe(LINE, running(work=work), samples, at, FRESH_SECONDS)
+    seen = observe(LINE, running(work=work), _whole(samples, at, work), at, FRESH_SECONDS)
     demand(not seen.unknown and seen.at == at, f"unknown: {seen.unknown}")
     return dict(seen.operators)
 
@@ -154,6 +169,19 @@ def epochs_are_told_apart_from_rows() -> None:
         demand(abs(found_fixed - fixed) < 1e-9, f"{by_epoch} of {useful}: {found_fixed}")
 
 
+KINDS = [(node.name, node.kind) for node in LINE.nodes.values()]
+NAN, INFINITE = float("nan"), float("inf")
+
+
+def _but(family: str, name: str) -> dict[Series, Points]:
+    """Without what a server leaves out."""
+    return {series: points for series, points in _samples().items() if (series.name, series.operator) != (family, name)}
+
+
+def _lacks(family: str, name: str) -> str:
+    return f"{name}/0: 0 samples{'' if family == BUSY else f' of {family}'}, 3 are needed"
+
+
 @scenario
 def few_or_old_samples_say_nothing() -> None:
     for samples, at, unknown in (
@@ -162,25 +190,34 @@ def few_or_old_samples_say_nothing() -> None:
         (_samples() | {_series(BUSY, "out"): _points(0.0, 0.5, first=2.0)}, 3.0, "out/0: 2 samples, 3 are needed"),
         (_samples() | {_series(BUSY, "out"): _points(0.0, 0.5, 0.5, first=1.0)}, 3.0, ""),
         (_samples() | {_series(BUSY, "out"): []}, 3.0, "out/0: 0 samples, 3 are needed"),
+        *((_but(family, name), 3.0, _lacks(family, name)) for name, kind in KINDS for family in TOLD[kind]),
+        (_samples(**{STATE_BYTES: (1, 2, 3, NAN)}), 3.0, "work/0: seep_state_bytes is nan"),
+        (_samples(**{ROWS_IN: (1, INFINITE, 3, 4)}), 3.0, "work/0: seep_rows_in_total is inf"),
     ):
         seen = observe(LINE, running(), samples, at, FRESH_SECONDS)
         demand(seen.unknown == unknown and bool(seen.operators) == (not unknown), f"{seen.unknown!r}, not {unknown!r}")
     more = observe(LINE, running(work=2), _samples(), 3.0, FRESH_SECONDS)
     demand(more.unknown == "work/1: 0 samples, 3 are needed", more.unknown)
-    lone = _see(_samples() | {_series(ROWS_IN, "work"): [(3.0, 500.0)]})
-    demand(lone["work"].rows == (0.0,), "one sample is no rate")
+    lone = _see(_samples() | {_series(ARRIVED, "in"): [(3.0, 500.0)]})
+    demand(lone["in"].arrival == 0.0, "one sample is no rate")
     entries = {who: entry for who, entry in running().entries.items() if who.operator != "work"}
     none = observe(LINE, replace(running(), entries=entries), _samples(), 3.0, FRESH_SECONDS)
     demand(none.unknown == "work has no live partition", none.unknown)
 
 
 @scenario
-def of_two_workers_the_one_heard_last_counts() -> None:
-    """In whichever order they are told; a counter that fell was started anew."""
-    theirs = {_series(ROWS_IN, "work", worker="dead"): _points(0, 9_000, 9_000, 9_999, first=-1.0)}
+def of_two_workers_the_one_that_runs_it_counts() -> None:
+    """In whichever order they are told, and whoever was heard last; a counter that fell was started anew."""
     ours = _samples(**{ROWS_IN: (0, 100, 200, 300)})
-    for samples in (theirs | ours, ours | theirs):
-        demand(_see(samples)["work"].rows == (100.0,), f"{_see(samples)['work']}")
+    for first in (-1.0, 0.0):
+        theirs = {_series(ROWS_IN, "work", worker="other"): _points(0, 9_000, 9_000, 9_999, first=first)}
+        for samples in (theirs | ours, ours | theirs):
+            demand(_see(samples)["work"].rows == (100.0,), f"{_see(samples)['work']}")
+    alone = {series._replace(worker="other") if series.operator == "work" else series: p for series, p in ours.items()}
+    seen = observe(LINE, running(), alone, 3.0, FRESH_SECONDS)
+    demand(seen.unknown == "work/0: 0 samples, 3 are needed", f"another flow of this name: {seen.unknown}")
+    nameless = {series._replace(worker=""): points for series, points in ours.items()}
+    demand(_see(nameless)["work"].rows == (100.0,), "nobody says whose they are")
     fell = _samples(**{ROWS_IN: (900, 1_000, 30, 90)})
     demand(_see(fell)["work"].rows == ((100 + 60) / 3,), f"{_see(fell)['work']}")
 

@@ -155,7 +155,9 @@ def rate_learns_from_warm_partitions_only() -> None:
 def latency_makes_the_busiest_larger_or_keeps_it() -> None:
     """Too late: a quarter more of the busiest, none of another one fewer; half of the goal: none fewer."""
     seen = flowing(1_500, 1_000, 5)
-    two = replace(seen, operators={**seen.operators, "idle": Seen("idle", "operator", (10.0,) * 4, (0.1,) * 4)})
+    two = replace(
+        seen, operators={**seen.operators, "idle": Seen("idle", "operator", (10.0,) * 4, (0.1,) * 4, {"out": 0.0})}
+    )
     for seconds, wanted in (
         (0.5, (7, 4)),
         (0.26, (7, 4)),
@@ -177,6 +179,38 @@ def latency_makes_the_busiest_larger_or_keeps_it() -> None:
     )
     grown = but(flowing(3_000, 1_000, 1), "out", latency_seconds=9.0)
     demand(counts(Latency(0.25).decide(grown, ["work"])) == {"work": 4}, "rates may ask for more")
+    aside = but(but(two, "out", latency_seconds=9.0), "work", sent={"idle": 1.0})
+    demand(counts(Latency(0.25).decide(aside, ["idle", "work"])) == {"idle": 4, "work": 7}, "by way of another")
+    aside = but(aside, "work", sent={})
+    demand(counts(Latency(0.25).decide(aside, ["idle", "work"])) == {"idle": 5, "work": 3}, "not on their way")
+
+
+@scenario
+def latency_that_more_partitions_do_not_change_ends_their_growth() -> None:
+    """Judged when there are twice as many and they are warm; after five minutes, or with another load, tried again."""
+
+    def found(policy: Latency, at: float, now: int, late: float, load: float = 600.0, warm: bool = True) -> int:
+        seen = but(flowing(load, 1_000, now, at=at), "out", latency_seconds=late)
+        seen = replace(seen, unsettled=frozenset() if warm else frozenset({"work"}))
+        return counts(policy.decide(seen, ["work"]))["work"]
+
+    for later, late, load, wanted in (
+        (299.0, 0.5, 600.0, 1),
+        (301.0, 0.5, 600.0, 5),
+        (1.0, 0.25, 600.0, 4),
+        (1.0, 0.4, 600.0, 5),
+        (1.0, 1.0, 600.0, 1),
+        (1.0, 0.5, 749.0, 2),
+        (1.0, 0.5, 751.0, 5),
+        (1.0, 0.5, 449.0, 5),
+    ):
+        policy = Latency(0.25)
+        told = [found(policy, at, now, 0.5) for at, now in ((0.0, 2), (1.0, 2), (9.0, 3))]
+        demand(told == [3, 3, 4], f"{told}")
+        demand(found(policy, 10.0, 4, 0.5, warm=False) == 5, "cold ones say nothing")
+        demand(found(policy, 11.0, 4, 0.5) == 1, "they gained nothing")
+        last = found(policy, 11.0 + later, 4, late, load)
+        demand(last == wanted, f"{later} s later, {late} s late, {load} rows/s: {last}, not {wanted}")
 
 
 @scenario
