@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -43,6 +44,7 @@ class FileSource:
         self, path: str | os.PathLike[str], format: str | None = None, follow: bool = False, schema: Any = None
     ) -> None:
         self.files = _find(os.fspath(path))
+        self.split_names = _named(os.fspath(path), self.files)
         self.format = format or _FORMATS.get(Path(self.files[0]).suffix.lower(), "")
         self.follow = follow
         if self.format not in ("parquet", "csv", "jsonl", "text"):
@@ -187,6 +189,12 @@ def _find(path: str) -> list[str]:
     if not found:
         raise Misuse(f"FileSource: there is no file {path!r}")
     return sorted(os.path.abspath(name) for name in found)
+
+
+def _named(path: str, files: list[str]) -> list[str]:
+    """As seen from what does not depend on which files there are: they may have moved together."""
+    fixed = path if os.path.isdir(path) else os.path.dirname(re.split(r"[*?[]", path, maxsplit=1)[0])
+    return [os.path.relpath(file, fixed or os.curdir) for file in files]
 
 
 class Piece(NamedTuple):

@@ -22,7 +22,7 @@ from seep.model.ids import KeyRange, PartitionId
 from seep.partition.contract import Graph
 from seep.protocol.effects import FenceStore, LoadCheckpoints, PutCheckpoint, ReadLog
 from seep.protocol.journal import Journal
-from seep.running.matching import UNCHANGED, Asked, Match, edges_of, kind_of, layouts_of, match
+from seep.running.matching import UNCHANGED, Asked, Match, described, edges_of, layouts_of, match
 from seep.running.placing import FIRST, THREADS, Placing
 from seep.runtime.background import give_way
 from seep.runtime.stores.directory import DirectoryStore
@@ -94,7 +94,7 @@ class Savepoint:
             "epoch": epoch,
             "highest": highest,
             "operators": operators,
-            "sources": {name: {"kind": kind_of(graph.nodes[name]), **found} for name, found in sources.items()},
+            "sources": {name: {**described(graph.nodes[name]), **found} for name, found in sources.items()},
             "edges": edges_of(graph),
         }
         files.replace(path / "manifest.json", [json.dumps(manifest, indent=1).encode()])
