@@ -107,8 +107,8 @@ def start(
                 f"the job in {path} cannot be resumed: its plan: {error}; is its key the one it had?"
             ) from error
     else:
-        saved = restored(flow.name, graph, restore, rename, drop)
         ready = prepared(graph)
+        saved = restored(flow.name, ready, restore, rename, drop)
         make_home(path)
         if (path / "key").exists():
             if could_go_on(path):
