@@ -40,7 +40,7 @@ def test_a_topic_is_read_on_from_where_it_was(begin: Start, kafka: KafkaBroker, 
     servers, name = kafka.address, f"saved-{pattern}"
     topic = f"^{name}$" if pattern else name
     make_topic(servers, name, 2)
-    put(servers, name, range(0, 30), 0)
+    put(servers, name, range(30), 0)
     put(servers, name, range(30, 50), 1)
     job = begin(flow_of(servers, topic, parts=2))
     until(lambda: counted(job) == 50, "all of the first rows")
