@@ -17,8 +17,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
+from seep.connectors.complete import complete
 from seep.connectors.contract import Refused, Rows
-from seep.connectors.textforms import CsvForm, JsonForm, Parsed, TextForm, TextLines, refuse_missing, row_ends
+from seep.connectors.textforms import (
+    CsvForm,
+    JsonForm,
+    Parsed,
+    TextForm,
+    TextLines,
+    refuse_missing,
+    refuse_no_text,
+    row_ends,
+)
 from seep.errors import DataLoss, Misuse
 from seep.model.schema import normalise, physical, refuse_counted_times, schema_of
 
@@ -60,6 +70,7 @@ class FileSource:
         if self.format == "parquet":
             found = self._parquet_schema()
             self._schema = physical(declared or found)
+            self._declared = declared or self._schema
             _refuse_unlike(self.files[0], self._schema, found)
         else:
             self._form = self._text_form(declared)
@@ -72,6 +83,7 @@ class FileSource:
             raise Misuse(f"FileSource: {self.files[0]!r} is no Parquet file ({problem})") from problem
 
     def _text_form(self, declared: pa.Schema | None) -> TextForm:
+        refuse_no_text(self.files[0])
         if self.format == "text":
             return TextLines()
         form = CsvForm if self.format == "csv" else JsonForm
@@ -124,6 +136,8 @@ class FileSource:
             if self.follow:
                 return None
             raise Misuse(f"FileSource: {file!r} is gone")
+        if position is None:
+            refuse_no_text(file)
         start = position if position is not None else form.start(file)
         if start is None:
             # No complete header: nothing yet, or (not followed) a file without rows.
@@ -165,8 +179,9 @@ class FileSource:
                 first += rows
         if not parts:
             return Rows(pa.RecordBatch.from_pylist([], schema=self._schema), end, end >= total)
-        record = pa.concat_tables(parts).combine_chunks().to_batches()[0]
-        return Rows(normalise(record).cast(self._schema), end, end >= total)
+        record = normalise(pa.concat_tables(parts).combine_chunks().to_batches()[0]).cast(self._schema)
+        record, refused = complete(record, self._declared)
+        return Rows(record, end, end >= total, tuple(one._replace(position=start + one.position) for one in refused))
 
 
 def _refuse_unlike(file: str, wanted: pa.Schema, there: pa.Schema) -> None:

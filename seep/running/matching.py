@@ -140,8 +140,8 @@ def splits_now(where: str, node: Node, saved: Mapping[str, Any]) -> dict[int, tu
     appeared after it was taken have None for a number, where the source knows where they begin."""
     taken_up = getattr(node.make.connector, "taken_up", None)
     positions = {int(split): known[1] for split, known in saved["splits"].items()}
-    before, now = saved.get("names"), _names_of(node)
-    gone = [name for name in dict.fromkeys(before) if name not in now] if before and now else []
+    before, now = saved.get("names", []), _names_of(node) or []
+    gone = [name for name in before if name not in now] if now else []
     if gone:
         raise Misuse(
             f"savepoint {where!r} holds {gone[0]!r} of source {node.name!r}, which now has {', '.join(now)}: what was"
