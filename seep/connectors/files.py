@@ -144,8 +144,8 @@ class FileSource:
             if self.follow:
                 return None
             start = os.path.getsize(file)
-        if start > os.path.getsize(file):
-            raise DataLoss(f"FileSource: {file!r} was read up to byte {start}, and ends before; was it written anew?")
+        if position is not None and (why := _another(file, start)):
+            raise DataLoss(f"FileSource: {file!r} was read up to byte {start}, and {why}; was it written anew?")
         limit_rows = limit_rows if until is None else EVERYTHING
         pieces = [_piece(file, start, limit_rows, form.quoted, not self.follow, until)]
         while until is not None and pieces[-1].data != b"" and pieces[-1].end < until:
@@ -210,6 +210,19 @@ def _named(path: str, files: list[str]) -> list[str]:
     """As seen from what does not depend on which files there are: they may have moved together."""
     fixed = path if os.path.isdir(path) else os.path.dirname(re.split(r"[*?[]", path, maxsplit=1)[0])
     return [os.path.relpath(file, fixed or os.curdir) for file in files]
+
+
+def _another(file: str, start: int) -> str:
+    """Why this cannot be the file of which so many bytes were read; empty: it may be."""
+    size = os.path.getsize(file)
+    if start > size:
+        return "ends before"
+    if 0 < start < size:
+        with open(file, "rb") as opened:
+            opened.seek(start - 1)
+            if opened.read(1) != b"\n":
+                return "no row ends there"
+    return ""
 
 
 class Piece(NamedTuple):
