@@ -53,6 +53,7 @@ class FileSource:
     def __init__(
         self, path: str | os.PathLike[str], format: str | None = None, follow: bool = False, schema: Any = None
     ) -> None:
+        self._given = os.path.abspath(os.fspath(path))
         self.files = _find(os.fspath(path))
         self.split_names = _named(os.fspath(path), self.files)
         self.format = format or _FORMATS.get(Path(self.files[0]).suffix.lower(), "")
@@ -70,11 +71,15 @@ class FileSource:
         if self.format == "parquet":
             found = self._parquet_schema()
             self._schema = physical(declared or found)
-            self._declared = declared or self._schema
             _refuse_unlike(self.files[0], self._schema, found)
         else:
             self._form = self._text_form(declared)
             self._schema = self._form.schema
+        self._declared = declared or self._schema
+
+    def __fingerprint__(self) -> tuple[Any, ...]:
+        """A file that has come since makes no other app of it: whoever resumes goes on with those that were there."""
+        return self._given, self.format, self.follow, self._schema, self._declared
 
     def _parquet_schema(self) -> pa.Schema:
         try:

@@ -154,6 +154,10 @@ class OwnSource:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_readers": {}, "_latest": {}, "_trouble": Trouble(self._who)}
 
+    def __fingerprint__(self) -> tuple[Any, ...]:
+        """Partitions that one has got since make no other app of it."""
+        return self._source, self._declared, None if self.grows else self._first
+
     @property
     def schema(self) -> pa.Schema:
         return self._schema

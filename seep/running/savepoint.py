@@ -171,12 +171,13 @@ def source_positions(store: Any, journal: Journal, source: str, epoch: int) -> d
     return {"splits": splits, "now": now_ms, "watermark": watermark}
 
 
-NAME_LETTERS = 100
+NAME_LETTERS, NAME_BYTES = 100, 255
 
 
 def new_savepoint(job: Path, name: Any) -> Path:
     """Where a savepoint of this job will be; refuses what is no name, and one that is taken."""
     wrong = not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > NAME_LETTERS
+    wrong = wrong or len(name.encode()) > NAME_BYTES
     if wrong or "/" in name or name.startswith("."):
         raise Misuse(f"{name!r} is no name for a savepoint; give some letters")
     path: Path = job / "savepoints" / name
