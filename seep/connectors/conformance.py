@@ -111,7 +111,9 @@ def _content(pieces: list[Piece]) -> tuple[list[Any], list[Any]]:
 
 def _same(when: str, split: int, found: tuple[list[Any], list[Any]], expected: tuple[list[Any], list[Any]]) -> None:
     for what, one, other in zip(("rows", "refused rows"), found, expected, strict=True):
-        differing = next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
+        pairs = enumerate(zip(one, other, strict=False))
+        # NaN is not equal to itself.
+        differing = next((n for n, (a, b) in pairs if a != b and repr(a) != repr(b)), None)
         assert differing is None, f"partition {split}, {when}: {what} differ: {one[differing]}, {other[differing]}"
         assert len(one) == len(other), f"partition {split}, {when}: {len(one)} {what}, {len(other)} the other time"
 

@@ -64,7 +64,8 @@ class Source(Protocol):
         One whose splits may become more has ``grows = True`` and ``appeared(now_ms) -> {split: position}``, as
         `seep.partition.contract.Intake` has it; one that knows where they begin has ``begins(split) -> position``.
         ``taken_up({split: position}) -> {split: (split in the savepoint or None, position)}``: those of a savepoint by
-        the numbers that they have now.
+        the numbers that they have now. One whose splits only have other numbers when others stand beside them says what
+        each is: ``split_names``, in the order of their numbers.
 
         One that keeps itself what it was sent has ``kept_in(directory) -> Source``, called after that with a directory
         of the job; ``forget(split, position)``: nothing before that is asked for again; ``drained(split, position) ->

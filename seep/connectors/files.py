@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -16,8 +17,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
+from seep.connectors.complete import complete
 from seep.connectors.contract import Refused, Rows
-from seep.connectors.textforms import CsvForm, JsonForm, Parsed, TextForm, TextLines, refuse_missing, row_ends
+from seep.connectors.textforms import (
+    CsvForm,
+    JsonForm,
+    Parsed,
+    TextForm,
+    TextLines,
+    refuse_missing,
+    refuse_no_text,
+    row_ends,
+)
 from seep.errors import DataLoss, Misuse
 from seep.model.schema import normalise, physical, refuse_counted_times, schema_of
 
@@ -42,7 +53,9 @@ class FileSource:
     def __init__(
         self, path: str | os.PathLike[str], format: str | None = None, follow: bool = False, schema: Any = None
     ) -> None:
+        self._given = os.path.abspath(os.fspath(path))
         self.files = _find(os.fspath(path))
+        self.split_names = _named(os.fspath(path), self.files)
         self.format = format or _FORMATS.get(Path(self.files[0]).suffix.lower(), "")
         self.follow = follow
         if self.format not in ("parquet", "csv", "jsonl", "text"):
@@ -62,6 +75,11 @@ class FileSource:
         else:
             self._form = self._text_form(declared)
             self._schema = self._form.schema
+        self._declared = declared or self._schema
+
+    def __fingerprint__(self) -> tuple[Any, ...]:
+        """A file that has come since makes no other app of it: whoever resumes goes on with those that were there."""
+        return self._given, self.format, self.follow, self._schema, self._declared
 
     def _parquet_schema(self) -> pa.Schema:
         try:
@@ -70,6 +88,7 @@ class FileSource:
             raise Misuse(f"FileSource: {self.files[0]!r} is no Parquet file ({problem})") from problem
 
     def _text_form(self, declared: pa.Schema | None) -> TextForm:
+        refuse_no_text(self.files[0])
         if self.format == "text":
             return TextLines()
         form = CsvForm if self.format == "csv" else JsonForm
@@ -122,14 +141,16 @@ class FileSource:
             if self.follow:
                 return None
             raise Misuse(f"FileSource: {file!r} is gone")
+        if position is None:
+            refuse_no_text(file)
         start = position if position is not None else form.start(file)
         if start is None:
             # No complete header: nothing yet, or (not followed) a file without rows.
             if self.follow:
                 return None
             start = os.path.getsize(file)
-        if start > os.path.getsize(file):
-            raise DataLoss(f"FileSource: {file!r} was read up to byte {start}, and ends before; was it written anew?")
+        if position is not None and (why := _another(file, start)):
+            raise DataLoss(f"FileSource: {file!r} was read up to byte {start}, and {why}; was it written anew?")
         limit_rows = limit_rows if until is None else EVERYTHING
         pieces = [_piece(file, start, limit_rows, form.quoted, not self.follow, until)]
         while until is not None and pieces[-1].data != b"" and pieces[-1].end < until:
@@ -163,8 +184,9 @@ class FileSource:
                 first += rows
         if not parts:
             return Rows(pa.RecordBatch.from_pylist([], schema=self._schema), end, end >= total)
-        record = pa.concat_tables(parts).combine_chunks().to_batches()[0]
-        return Rows(normalise(record).cast(self._schema), end, end >= total)
+        record = normalise(pa.concat_tables(parts).combine_chunks().to_batches()[0]).cast(self._schema)
+        record, refused = complete(record, self._declared)
+        return Rows(record, end, end >= total, tuple(one._replace(position=start + one.position) for one in refused))
 
 
 def _refuse_unlike(file: str, wanted: pa.Schema, there: pa.Schema) -> None:
@@ -187,6 +209,25 @@ def _find(path: str) -> list[str]:
     if not found:
         raise Misuse(f"FileSource: there is no file {path!r}")
     return sorted(os.path.abspath(name) for name in found)
+
+
+def _named(path: str, files: list[str]) -> list[str]:
+    """As seen from what does not depend on which files there are: they may have moved together."""
+    fixed = path if os.path.isdir(path) else os.path.dirname(re.split(r"[*?[]", path, maxsplit=1)[0])
+    return [os.path.relpath(file, fixed or os.curdir) for file in files]
+
+
+def _another(file: str, start: int) -> str:
+    """Why this cannot be the file of which so many bytes were read; empty: it may be."""
+    size = os.path.getsize(file)
+    if start > size:
+        return "ends before"
+    if 0 < start < size:
+        with open(file, "rb") as opened:
+            opened.seek(start - 1)
+            if opened.read(1) != b"\n":
+                return "no row ends there"
+    return ""
 
 
 class Piece(NamedTuple):

@@ -12,6 +12,7 @@ import copy
 import io
 import json
 import os
+import re
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +27,9 @@ from seep.errors import Misuse
 from seep.model.arrow import BUCKET
 
 BLOCK_EPOCHS = 20
+_EMPTY_LINE = re.compile(rb"^(?=\n)", re.MULTILINE)
+PREFIX_BYTES = 150
+"""Of a sink's name in those of its files: no file system takes more than 255 for all of it."""
 _ENDINGS = {"parquet": ".parquet", "csv": ".csv", "jsonl": ".jsonl"}
 
 
@@ -68,7 +72,8 @@ class _FilePartition:
     def __init__(self, path: Path, name: str, format: str, run: str) -> None:
         self._path = path
         self._name = name
-        self._prefix = "".join(c if c.isalnum() or c in "-_" else "_" for c in name)
+        prefix = "".join(c if c.isalnum() or c in "-_" else "_" for c in name)
+        self._prefix = prefix.encode()[:PREFIX_BYTES].decode(errors="ignore")
         self._format = format
         self._ending = f"-{run}{_ENDINGS[format]}" if run else _ENDINGS[format]
         self._pending: list[tuple[int, pa.RecordBatch]] = []
@@ -120,7 +125,7 @@ def _encoded(table: pa.Table, format: str, what: str) -> bytes:
     """The bytes of a file, or the first column that has no form there."""
     try:
         return _encode(table, format)
-    except (pa.ArrowException, ValueError, OverflowError) as problem:
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as problem:
         for name in table.column_names if table.num_columns > 1 else ():
             _encoded(table.select([name]), format, what)
         reason = " ".join(str(problem).split())
@@ -135,7 +140,12 @@ def _encode(table: pa.Table, format: str) -> bytes:
     if format == "parquet":
         pyarrow.parquet.write_table(table, buffer)
     elif format == "csv":
+        lonely = table.num_columns == 1 and table.column(0).null_count > 0
+        if lonely and pa.types.is_string(table.column(0).type):
+            table, lonely = table.set_column(0, table.field(0), table.column(0).fill_null("")), False
         pyarrow.csv.write_csv(table, buffer)
+        if lonely:  # an empty line is no row to whoever reads it
+            return _EMPTY_LINE.sub(b'""', buffer.getvalue())
     else:
         buffer.write("".join(json.dumps(row, default=str) + "\n" for row in table.to_pylist()).encode())
     return buffer.getvalue()

@@ -13,12 +13,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.json
 
 from seep.connectors.jsonscan import READ, UNUSUAL, Scan, Scanned
 from seep.connectors.textforms import refuse_no_json
-from seep.model.fitting import holes
+from seep.model.fitting import whole
 from seep.model.schema import physical
 
 _TOGETHER = 512
@@ -145,7 +144,7 @@ class JsonDecoder:
         empty = pa.RecordBatch.from_pylist([], schema=self.schema)
         record = records[0] if len(records) == 1 else pa.concat_batches([empty, *records])
         for field in self._required:
-            there = _whole(record.column(field.name), field)
+            there = whole(record.column(field.name), field)
             if there.true_count != len(there):
                 flags = there.to_pylist()
                 inside = ", or something in it is" if pa.types.is_nested(field.type) else ""
@@ -165,13 +164,6 @@ def _read_as(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_read_as(field.type)) for field in kind])
     return kind
-
-
-def _whole(column: pa.Array, declared: pa.Field) -> pa.Array:
-    """Which rows have a value everywhere where one is declared."""
-    there = pa.repeat(True, len(column)) if declared.nullable else pc.is_valid(column)
-    missing = holes(column, declared)
-    return there if missing is None else pc.and_not(there, missing)
 
 
 def _parts(low: int, high: int, said: str) -> list[tuple[int, int]]:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from seep.connectors.complete import complete
 from seep.connectors.contract import Committed, Opening, Publish, Refused, Rows
 from seep.connectors.trouble import Trouble
 from seep.errors import DataLoss, Misuse, Retry, SeepError
@@ -153,6 +154,10 @@ class OwnSource:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_readers": {}, "_latest": {}, "_trouble": Trouble(self._who)}
 
+    def __fingerprint__(self) -> tuple[Any, ...]:
+        """Partitions that one has got since make no other app of it."""
+        return self._source, self._declared, None if self.grows else self._first
+
     @property
     def schema(self) -> pa.Schema:
         return self._schema
@@ -275,11 +280,12 @@ class OwnSource:
         refused: list[Refused] = []
         for part in parts:
             if isinstance(part, pa.RecordBatch):
-                records.append(self._ordered(normalise(part)))
+                record, bad = complete(self._ordered(normalise(part)), self._declared)
+                bad = [one._replace(position=None) for one in bad]
             else:
                 record, bad = self._of_rows(part)
-                records.append(record)
-                refused += bad
+            records.append(record)
+            refused += bad
         return Rows(pa.concat_batches(records), list(place), place.ended, tuple(refused))
 
     def _ordered(self, record: pa.RecordBatch) -> pa.RecordBatch:

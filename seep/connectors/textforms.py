@@ -5,12 +5,13 @@ A row that cannot be read is handed back as text with the reason and its place i
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple, Protocol
@@ -40,6 +41,26 @@ class TextForm(Protocol):
     def parse(self, file: str, data: bytes) -> Parsed: ...
 
 
+BOM = codecs.BOM_UTF8
+_NO_TEXT = {
+    b"\x1f\x8b": "compressed (gzip)",
+    b"\x28\xb5\x2f\xfd": "compressed (zstd)",
+    b"\xfd7zXZ": "compressed (xz)",
+    b"PK\x03\x04": "an archive (zip)",
+    codecs.BOM_UTF16_LE: "text in UTF-16",
+    codecs.BOM_UTF16_BE: "text in UTF-16",
+}
+
+
+def refuse_no_text(file: str) -> None:
+    """What would be read as rows of nonsense, or as none."""
+    with open(file, "rb") as opened:
+        begin = opened.read(8)
+    for mark, what in _NO_TEXT.items():
+        if begin.startswith(mark):
+            raise Misuse(f"FileSource: {file!r} is {what}; make plain text in UTF-8 of it")
+
+
 def row_ends(data: bytes, quoted: bool) -> Any:
     """The positions after each line end that ends a row."""
     letters = np.frombuffer(data, np.uint8)
@@ -58,7 +79,8 @@ class TextLines:
         self.schema = pa.schema([("line", pa.string())])
 
     def start(self, file: str) -> int | None:
-        return 0
+        with open(file, "rb") as opened:
+            return len(BOM) if opened.read(len(BOM)) == BOM else 0
 
     def parse(self, file: str, data: bytes) -> Parsed:
         lines = data.decode(errors="replace").removesuffix("\n").split("\n") if data else []
@@ -86,15 +108,12 @@ class CsvForm:
         return cls(pa.schema([f if not pa.types.is_null(f.type) else f.with_type(pa.string()) for f in found]))
 
     def start(self, file: str) -> int | None:
-        with open(file, "rb") as opened:
-            line = opened.readline()
-        return len(line) if line.endswith(b"\n") else None
+        return _header(file)[1]
 
     def parse(self, file: str, data: bytes) -> Parsed:
         if not data:
             return Parsed(pa.RecordBatch.from_pylist([], schema=self.schema))
-        with open(file, encoding="utf-8-sig", newline="") as opened:
-            names = next(csv.reader(opened))
+        names, _ = _header(file)
         _refuse_twice(names, f"FileSource: {file!r}: ")
         refuse_missing(file, self.schema.names, names)
         with contextlib.suppress(pa.ArrowInvalid):
@@ -144,8 +163,8 @@ class CsvForm:
         ends = row_ends(data, quoted=True).tolist()
         for low, high in zip([0, *ends], [*ends, len(data)], strict=True):
             row = data[low:high]
-            if not row.strip():
-                continue
+            if not (row.strip() if len(names) > 1 else row.strip(b"\r\n")):
+                continue  # Arrow passes over empty lines, too; blanks may be the text of a single column
             try:
                 record = self._columns(names, row)
                 missing = self._missing(record)
@@ -157,6 +176,23 @@ class CsvForm:
             else:
                 good.append(record)
         return Parsed(pa.concat_batches(good), tuple(bad))
+
+
+def _header(file: str) -> tuple[list[str], int | None]:
+    """What the first row says, and where it ends; None: it may go on. A quoted name may hold line ends."""
+    read: list[bytes] = []
+
+    def lines() -> Iterator[str]:
+        with open(file, "rb") as opened:
+            for line in opened:
+                read.append(line)
+                yield line.decode("utf-8-sig", errors="replace")
+
+    try:
+        names = next(csv.reader(lines()), [])
+    except csv.Error as problem:
+        raise Misuse(f"FileSource: {file!r}: its first row cannot be read ({problem})") from problem
+    return names, sum(map(len, read)) if read and read[-1].endswith(b"\n") else None
 
 
 def refuse_missing(file: str, wanted: list[str], there: list[str]) -> None:
@@ -241,10 +277,10 @@ class JsonForm:
 _Make = Callable[[Any], Any]
 
 
-def _made_of_text(kind: pa.DataType) -> _Make | None:
+def value_maker(kind: pa.DataType) -> _Make | None:
     """Of what JSON has, a value of this type; None: it is one already."""
     if pa.types.is_list(kind):
-        inner = _made_of_text(kind.value_type)
+        inner = value_maker(kind.value_type)
         return None if inner is None else lambda found: list(map(inner, found)) if isinstance(found, list) else found
     if pa.types.is_struct(kind):
         parts = _makers(kind)
@@ -254,7 +290,7 @@ def _made_of_text(kind: pa.DataType) -> _Make | None:
 
 
 def _makers(fields: Iterable[pa.Field]) -> dict[str, _Make]:
-    return {field.name: make for field in fields if (make := _made_of_text(field.type)) is not None}
+    return {field.name: make for field in fields if (make := value_maker(field.type)) is not None}
 
 
 def _with_made(found: dict[str, Any], makers: dict[str, _Make]) -> dict[str, Any]:

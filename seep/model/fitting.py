@@ -94,6 +94,13 @@ def holes(array: pa.Array, declared: pa.Field) -> pa.Array | None:
     return None
 
 
+def whole(column: pa.Array, declared: pa.Field) -> pa.Array:
+    """Which rows have a value everywhere where one is declared."""
+    there = pa.repeat(True, len(column)) if declared.nullable else pc.is_valid(column)
+    missing = holes(column, declared)
+    return there if missing is None else pc.and_not(there, missing)
+
+
 def _missing(array: pa.Array, declared: pa.Field) -> list[pa.Array]:
     deeper = holes(array, declared)
     return [*([] if declared.nullable else [array.is_null()]), *([] if deeper is None else [deeper])]

@@ -146,6 +146,8 @@ def forget(directory: JobDirectory) -> None:
 
 
 def savepoint_of(restore: str | Path, path: Path) -> Savepoint:
+    if not isinstance(restore, str | Path):
+        raise Misuse(f"restore={restore!r:.100}; give the name of a savepoint, or its directory")
     if "://" in str(restore):
         remove(path / FETCHED)
         return Savepoint(fetched(str(restore), path / FETCHED))

@@ -63,13 +63,21 @@ def _sources(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, A
     changed: dict[str, Any] = {}
     for name in before:
         if name in after:
-            stood = [{split: known[1] for split, known in one[name]["splits"].items()} for one in (before, after)]
+            named = all("names" in saved[name] for saved in (before, after))
+            stood = [_stood(saved[name], named) for saved in (before, after)]
             moved = {s: [one.get(s) for one in stood] for s in {**stood[0], **stood[1]}}
             moved = {split: [was, now] for split, (was, now) in moved.items() if was != now}
             if moved:
                 changed[name] = dict(sorted(moved.items()))
     added = [name for name in after if name not in before]
     return {"added": added, "removed": [name for name in before if name not in after], "changed": changed}
+
+
+def _stood(source: Mapping[str, Any], named: bool) -> dict[str, Any]:
+    """Where each split did: by its number, unless that may be the number of another the next time."""
+    names = source["names"] if named else []
+    by_name = len(set(names)) == len(names) > 0
+    return {names[int(split)] if by_name else split: known[1] for split, known in source["splits"].items()}
 
 
 def _operator(name: str, one: Savepoint, other: Savepoint) -> KeyDifference:

@@ -97,8 +97,8 @@ def start(
         raise Misuse("resume goes on from the job's own state, restore from a savepoint; give one of them")
     if resume and not has_journal(path, store, checkpoints):
         raise Misuse(f"flow {flow.name!r} has nothing to resume in {path}; start it without --resume")
-    saved = None if resume else restored(flow.name, graph, restore, rename, drop)
     ready = graph if resume else prepared(graph)
+    saved = None if resume else restored(flow.name, ready, restore, rename, drop)
     make_home(path)
     with ExitStack() as failed:
         claim = claimed(path, flow.name, resume)

@@ -114,6 +114,18 @@ def kind_of(node: Node) -> str:
     return type(node.make.connector).__name__
 
 
+def described(node: Node) -> dict[str, Any]:
+    """Of a source, for the manifest."""
+    names = _names_of(node)
+    return {"kind": kind_of(node)} | ({} if names is None else {"names": names})
+
+
+def _names_of(node: Node) -> list[str] | None:
+    """What each split is, where a number does not say it."""
+    names: list[str] | None = getattr(node.make.connector, "split_names", None)
+    return names
+
+
 def _check_source(where: str, node: Node, old: str, saved: Mapping[str, Any]) -> None:
     if saved["kind"] != kind_of(node):
         raise Misuse(
@@ -128,9 +140,18 @@ def splits_now(where: str, node: Node, saved: Mapping[str, Any]) -> dict[int, tu
     appeared after it was taken have None for a number, where the source knows where they begin."""
     taken_up = getattr(node.make.connector, "taken_up", None)
     positions = {int(split): known[1] for split, known in saved["splits"].items()}
+    before, now = saved.get("names", []), _names_of(node) or []
+    gone = [name for name in before if name not in now] if now else []
+    if gone:
+        raise Misuse(
+            f"savepoint {where!r} holds {gone[0]!r} of source {node.name!r}, which now has {', '.join(now)}: what was"
+            " read of it would be forgotten; give it the files or streams it had, or drop the source to begin anew"
+        )
     if taken_up is not None:
         found = taken_up(positions).items()
         return {number: (None if old is None else str(old), position) for number, (old, position) in found}
+    if before and now:
+        return {now.index(before[split]): (str(split), position) for split, position in positions.items()}
     splits = node.make().splits
     lost = [split for split in positions if split >= splits]
     if lost:

@@ -56,8 +56,8 @@ def run(flow: Flow, on: str = "inline", **options: Any) -> Result:
                 " give the source an end (rows=, no follow=), or run it on='local'"
             )
     settings = with_fields(flow.settings, spare_workers=0)
-    saved = restored(flow.name, graph, **options)
     graph, store = prepared(graph), SimStore()
+    saved = restored(flow.name, graph, **options)
     if saved is not None:
         saved[0].prepare(graph, store, saved[1])
     # Where a savepoint has left off: of a source that gives so many rows a second it holds the time of its first.

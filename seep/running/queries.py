@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime, time
@@ -53,13 +54,8 @@ class Query:
         if not isinstance(sql, str):
             raise Misuse(f"sql={sql!r}; give a text, such as 'select * from store_minute'")
         self._graph, self._sql = graph, sql
-        known = _tables(graph)
         with _database(PATIENCE_SECONDS) as database:
-            named = _tables_named(database, sql)
-            unknown = [name for name in named if name.casefold() not in known]
-            if unknown:
-                raise Misuse(f"sql: no table {unknown[0]!r}; tables are: {', '.join(_listed(graph)) or 'none'}")
-            self.tables = {name: known[name.casefold()] for name in named}
+            self.tables = _meant(graph, _tables_named(database, sql))
             """By the name that the query uses: the operator."""
             for name, operator in self.tables.items():
                 empty = state_table(graph, operator, [])
@@ -104,17 +100,46 @@ def shown(flow: str, answer: Answer) -> dict[str, Any]:
 # --- names -------------------------------------------------------------------------------------------------------
 
 
-def _tables(graph: Graph) -> dict[str, str]:
-    """Operators by the names they may have in SQL, which knows no upper case: their own, and that without dashes."""
-    operators = [node.name for node in graph.nodes.values() if node.kind == "operator"]
-    found = {sql_name(operator).casefold(): operator for operator in reversed(operators)}
-    return found | {operator.casefold(): operator for operator in operators}
+def _meant(graph: Graph, named: Sequence[str]) -> dict[str, str]:
+    """The operator of each table. To SQL names that differ in upper case alone are one."""
+    found: dict[str, tuple[str, str]] = {}
+    for name in named:
+        operator = _operator(graph, name)
+        first, other = found.setdefault(name.casefold(), (name, operator))
+        if other != operator:
+            raise Misuse(f"sql: {first!r} and {name!r} are one name to SQL; ask for one of them at a time")
+    return dict(found.values())
+
+
+def _operator(graph: Graph, name: str) -> str:
+    """By its own name, or that without dashes, each in whatever case: the nearest."""
+    operators = _operators(graph)
+    folded = name.casefold()
+    for there in (
+        [one for one in operators if one == name],
+        [one for one in operators if sql_name(one) == name],
+        [one for one in operators if one.casefold() == folded],
+        [one for one in operators if sql_name(one).casefold() == folded],
+    ):
+        if len(there) > 1:
+            raise Misuse(
+                f"sql: {name!r} may be {' or '.join(map(repr, there))}; give the name as it is, in double quotes"
+            )
+        if there:
+            return there[0]
+    raise Misuse(f"sql: no table {name!r}; tables are: {', '.join(_listed(graph)) or 'none'}")
+
+
+def _operators(graph: Graph) -> list[str]:
+    return [node.name for node in graph.nodes.values() if node.kind == "operator"]
 
 
 def _listed(graph: Graph) -> list[str]:
-    """Of those that there is something to see of."""
-    operators = [node.name for node in graph.nodes.values() if node.kind == "operator"]
-    return [sql_name(name) for name in operators if state_table(graph, name, []).column_names]
+    """Of those that there is something to see of; as they are, where two would look alike."""
+    operators = _operators(graph)
+    names = Counter(sql_name(name).casefold() for name in operators)
+    shown = {name: sql_name(name) if names[sql_name(name).casefold()] == 1 else f'"{name}"' for name in operators}
+    return [shown[name] for name in operators if state_table(graph, name, []).column_names]
 
 
 def sql_name(name: str) -> str:
@@ -145,8 +170,7 @@ def _tables_named(database: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
         for node in nodes
         if node.get("type") == "BASE_TABLE" and node["schema_name"].casefold() in ("", "main")
     ]
-    once = {name.casefold(): name for name in named if name.casefold() not in own}
-    return list(once.values())
+    return [name for name in dict.fromkeys(named) if name.casefold() not in own]
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:

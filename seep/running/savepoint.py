@@ -22,7 +22,7 @@ from seep.model.ids import KeyRange, PartitionId
 from seep.partition.contract import Graph
 from seep.protocol.effects import FenceStore, LoadCheckpoints, PutCheckpoint, ReadLog
 from seep.protocol.journal import Journal
-from seep.running.matching import UNCHANGED, Asked, Match, edges_of, kind_of, layouts_of, match
+from seep.running.matching import UNCHANGED, Asked, Match, described, edges_of, layouts_of, match
 from seep.running.placing import FIRST, THREADS, Placing
 from seep.runtime.background import give_way
 from seep.runtime.stores.directory import DirectoryStore
@@ -92,7 +92,7 @@ class Savepoint:
                 "epoch": epoch,
                 "highest": highest,
                 "operators": operators,
-                "sources": {name: {"kind": kind_of(graph.nodes[name]), **found} for name, found in sources.items()},
+                "sources": {name: {**described(graph.nodes[name]), **found} for name, found in sources.items()},
                 "edges": edges_of(graph),
             }
             files.replace(path / "manifest.json", [json.dumps(manifest, indent=1).encode()])
@@ -175,13 +175,14 @@ def source_positions(store: Any, journal: Journal, source: str, epoch: int) -> d
     return {"splits": splits, "now": now_ms, "watermark": watermark}
 
 
-NAME_LETTERS = 100
+NAME_LETTERS, NAME_BYTES = 100, 255
 _BEGUN = {"key", "store", "manifest"}
 
 
 def new_savepoint(job: Path, name: Any) -> Path:
     """Where a savepoint of this job will be; refuses what is no name, and one that is taken."""
     wrong = not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > NAME_LETTERS
+    wrong = wrong or len(name.encode()) > NAME_BYTES
     if wrong or "/" in name or name.startswith("."):
         raise Misuse(f"{name!r} is no name for a savepoint; give some letters")
     path: Path = job / "savepoints" / name

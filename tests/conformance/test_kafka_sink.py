@@ -290,6 +290,24 @@ def test_what_is_too_large_for_the_topic_is_a_dead_letter(kafka: KafkaBroker, gu
     }
 
 
+def test_a_message_without_a_key_is_none_for_a_compacted_topic(kafka: KafkaBroker) -> None:
+    """The broker refuses all that is sent with it: the sink stood still for ever."""
+    topic = make_topic(kafka.address, f"sink-{next(_NUMBERS)}", config={"cleanup.policy": "compact,delete"})
+    refused: list[tuple[int, int, str]] = []
+    sink = seep.KafkaSink(topic, servers=kafka.address, key="text").prepared()
+    opening = Opening("out", refuse=lambda epoch, one: refused.append((epoch, one.position, one.reason)))
+    columns = {"text": pa.array(["a", None, "b"]), BUCKET: pa.array([0] * 3, pa.uint16())}
+    commit = Committed(1, pa.RecordBatch.from_pydict(columns), False)
+    sink.open(opening)([commit])
+    assert written(kafka, topic) == ["a", "b"]
+    assert refused == [(1, 1, "a message of 13 bytes has no key, and a compacted topic takes none without")]
+    with pytest.raises(seep.Misuse, match="give key="):
+        seep.KafkaSink(topic, servers=kafka.address).prepared().open(opening)
+    sink._compacted = False  # it has become so since the flow began
+    with pytest.raises(seep.Misuse, match="failed to validate record"):
+        sink.open(Opening("other"))([commit])
+
+
 def test_at_most_once_what_is_too_large_for_the_topic_is_given_up(kafka: KafkaBroker) -> None:
     topic = make_topic(kafka.address, f"sink-{next(_NUMBERS)}", config={"max.message.bytes": "2000"})
     publish = seep.KafkaSink(topic, servers=kafka.address).prepared().open(Opening("out", guarantee="at-most-once"))

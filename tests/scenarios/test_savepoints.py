@@ -108,7 +108,7 @@ def test_names_that_are_none_and_savepoints_that_are_not_there(
     with pytest.raises(Misuse, match="give one of them"):
         begin(counting("saved", ROWS, tmp_path / "gate"), restore="nowhere", resume=True)
     job = begin(counting("saved", ROWS, tmp_path / "gate"))
-    for name in ("../elsewhere", "", "a\nb", "x" * 101):
+    for name in ("../elsewhere", "", "a\nb", "x" * 101, "漢" * 90):
         with pytest.raises(Misuse, match="no name for a savepoint"):
             job.savepoint(name)
     # Before the whole flow keeps a checkpoint for it, which takes a moment, or for ever while nothing comes to rest.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -193,6 +194,32 @@ def test_a_file_that_was_written_anew_stops_with_a_report(tmp_path: Path) -> Non
         source = seep.FileSource(path, follow=follow)
         with pytest.raises(seep.DataLoss, match="was read up to byte 9, and ends before"):
             source.read(0, 9, None, 10, 0)
+
+
+@given(data=st.data(), format=st.sampled_from(["csv", "jsonl", "text"]))
+def test_a_file_in_the_place_of_another_is_not_read_on(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, format: str
+) -> None:
+    """Logs are rotated, and who comes back may find one that is longer than what was read: where a row ends inside of
+    it nobody can tell, elsewhere it is said."""
+    file = tmp_path_factory.mktemp("rotated") / "log"
+    schema = None if format == "text" else {"n": int}
+
+    def written(numbers: list[int]) -> bytes:
+        lines = [f'{{"n": {n}}}\n' if format == "jsonl" else f"{n}\n" for n in numbers]
+        return "".join(["n\n"] * (format == "csv") + lines).encode()
+
+    numbers = st.lists(st.integers(0, 10**9), min_size=1, max_size=9)
+    file.write_bytes(written(data.draw(numbers)))
+    source = seep.FileSource(file, format=format, follow=True, schema=schema)
+    first = source.read(0, None, None, data.draw(st.integers(1, 9)), 0)
+    assert first is not None
+    after = written(data.draw(numbers))
+    file.write_bytes(after)
+    fits = first.position <= len(after) and after[: first.position].endswith(b"\n")
+    with contextlib.nullcontext() if fits else pytest.raises(seep.DataLoss, match="was it written anew"):
+        found = source.read(0, first.position, None, 100, 0)
+        assert found is None or not found.refused
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:

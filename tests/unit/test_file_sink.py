@@ -46,3 +46,17 @@ def test_directories_that_are_made_are_synced_into_their_parents(
     seep.FileSink(deep, format="jsonl").open(Opening("o"))([Committed(1, record, True)])
     places = [tmp_path, deep.parent, *deep.iterdir(), deep]
     assert synced == [path.stat().st_ino for path in places]
+
+
+@pytest.mark.parametrize("name", ["x" * 250, "é" * 120, "漢" * 80])
+def test_a_long_name_makes_a_name_of_a_file(tmp_path: Path, name: str) -> None:
+    """Else publishing is tried again for ever."""
+    flow = seep.Flow("long")
+    flow.source("rows", seep.MemorySource([{"n": 1}])).sink(name, seep.FileSink(tmp_path, format="jsonl"))
+    seep.run(flow)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ['{"n": 1}\n']
+
+
+def test_decimals_of_hundreds_are_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(seep.Misuse, match="'n' cannot be written as parquet"):
+        seep.FileSink(tmp_path).check(pa.schema({"n": pa.decimal128(5, -2)}), None)

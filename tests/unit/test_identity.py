@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import seep
@@ -144,6 +145,49 @@ def test_values_and_functions() -> None:
     around: list[Any] = [1]
     around.append(around)
     assert fingerprint(around) == fingerprint(around)
+
+
+class Growing(seep.Source):
+    schema = pa.schema({"n": pa.int64()})
+    endless = True
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def partitions(self) -> int:  # type: ignore[override]
+        return len(list(self.path.iterdir()))
+
+    def read(self, position: Any) -> Any:
+        return [], position
+
+
+def test_what_has_come_since_makes_no_other_app(tmp_path: Path) -> None:
+    """Who is cut off while files come must be able to go on; it does with those that there were."""
+    (tmp_path / "b.csv").write_text("n\n1\n")
+
+    def made(source: Any) -> Any:
+        flow = seep.Flow("files")
+        flow.source("numbers", source).collect("all")
+        return compile_flow(flow)
+
+    def sources() -> list[Any]:
+        return [
+            seep.FileSource(tmp_path, schema={"n": int}, follow=True),
+            seep.FileSource(tmp_path / "*.csv"),
+            Growing(tmp_path),
+        ]
+
+    settings = seep.Flow("files").settings
+    before = [
+        JobDirectory.create(tmp_path.parent / f"job{at}", made(one), settings) for at, one in enumerate(sources())
+    ]
+    (tmp_path / "a.csv").write_text("n\n2\n")
+    for job, source in zip(before, sources(), strict=True):
+        graph, _ = JobDirectory.resume(job.path, made(source), settings).code()
+        assert graph.nodes["numbers"].make().splits == 1
+        with pytest.raises(seep.Misuse, match="another app"):
+            JobDirectory.resume(job.path, made(seep.FileSource(tmp_path, schema={"n": float})), settings)
 
 
 def flow_of(limit: int) -> seep.Flow:

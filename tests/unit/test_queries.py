@@ -205,3 +205,33 @@ def test_the_state_of_every_kind_of_operator_can_be_asked_for() -> None:
         columns = state_table(graph, name, []).column_names
         found = Query(graph, f'from "{name}"').on(1, lambda _: []) if columns else Answer(1, None)
         assert found.table is None or found.table.column_names == [column.replace("-", "_") for column in columns]
+
+
+def test_names_that_look_alike_are_told_apart() -> None:
+    """To SQL, upper case does not count, and there is no dash in a name."""
+    flow = seep.Flow("alike")
+    words = flow.source("words", seep.MemorySource(ROWS, per_epoch=10)).key_by("word")
+    for name, aggregate in {
+        "Sales": seep.count(),
+        "sales": seep.total("n"),
+        "a-b": seep.minimum("n"),
+        "a_b": seep.maximum("n"),
+    }.items():
+        words.aggregate(x=aggregate).named(name).collect(f"{name}-out")
+    ran = Ran(flow)
+
+    def answer(table: str) -> list[int]:
+        return sorted(row["x"] for row in ran.ask(f"select x from {table}"))
+
+    groups = [[n for n in range(100) if n % 7 == word] for word in range(7)]
+    assert answer("Sales") == answer('"Sales"') == sorted(map(len, groups))
+    assert answer("sales") == sorted(map(sum, groups))
+    assert answer('"a-b"') == answer('"A-B"') == sorted(map(min, groups))
+    assert answer("a_b") == answer("A_b") == sorted(map(max, groups))
+    for table, said in {
+        "SALES": "'SALES' may be 'Sales' or 'sales'; give the name as it is",
+        "Sales join sales using (word)": "'Sales' and 'sales' are one name to SQL",
+        "other": 'tables are: "Sales", "sales", "a-b", "a_b"$',
+    }.items():
+        with pytest.raises(Misuse, match=said):
+            ran.ask(f"select * from {table}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from seep.flow.compile import compile_flow
 from seep.model.arrow import ArrowState
 from seep.model.ids import EVERYTHING, Generation, PartitionId
 from seep.protocol.effects import Append, FenceStore, Truncate
+from seep.running.matching import described, splits_now
 from seep.running.savepoint import Savepoint, at_hand, new_savepoint, source_positions
 from seep.runtime.stores.directory import DirectoryStore
 from seep.runtime.stores.files import Files
@@ -60,6 +62,9 @@ def test_one_that_fits(tmp_path: Path, files: Path) -> None:
 def test_a_source_that_lost_splits_is_refused(tmp_path: Path, files: Path) -> None:
     savepoint = saved(tmp_path)
     (files / "b.txt").unlink()
+    with pytest.raises(seep.Misuse, match=r"holds 'b\.txt' of source 'lines', which now has a\.txt"):
+        savepoint.match(compile_flow(flow_of(files)))
+    del savepoint.manifest["sources"]["lines"]["names"]  # as savepoints were written before
     with pytest.raises(seep.Misuse, match="holds 2 splits of source 'lines', which now has 1"):
         savepoint.match(compile_flow(flow_of(files)))
 
@@ -140,3 +145,39 @@ def test_where_a_source_stood_is_not_taken_for_its_beginning(tmp_path: Path) -> 
     store.perform(Truncate(source, generation, 7))
     with pytest.raises(seep.Retry, match="where s/0 stood at epoch 6 was forgotten meanwhile"):
         source_positions(store, journal, "s", 6)
+
+
+def test_files_are_found_again_whatever_stands_beside_them(tmp_path: Path, files: Path) -> None:
+    """The number of a file is that of another once a file is there that comes before it."""
+    savepoint = saved(tmp_path)
+    savepoint.manifest["sources"]["lines"]["splits"] = {"0": [8, 8, *KNOWN[2:]], "1": [4, 4, *KNOWN[2:]]}
+    (files / "a0.txt").write_text("three\n")
+    (files / "Z.txt").write_text("four\n")
+    files = files.rename(tmp_path / "moved")
+    found = seep.run(flow_of(files), restore=savepoint_with(savepoint))["all"]["line"].to_pylist()
+    assert sorted(found) == ["four", "three", "two"]
+    (files / "b.txt").rename(files / "c.txt")
+    with pytest.raises(seep.Misuse, match=r"holds 'b\.txt' of source 'lines', which now has Z\.txt, a\.txt") as refused:
+        savepoint.match(compile_flow(flow_of(files)))
+    assert "\n" not in str(refused.value)
+
+
+def savepoint_with(changed: Savepoint) -> Path:
+    """With the manifest as it is in memory."""
+    (changed.path / "manifest.json").write_text(json.dumps(changed.manifest))
+    return changed.path
+
+
+def test_streams_in_another_order_are_read_on_where_they_were() -> None:
+    def node_of(*streams: str) -> Any:
+        flow = seep.Flow("streams")
+        url = "redis://127.0.0.1:1/0"
+        flow.source("rows", seep.RedisStreamSource(list(streams), url=url, schema={"n": int})).collect("all")
+        return compile_flow(flow).nodes["rows"]
+
+    source = {**described(node_of("a", "b")), "splits": {"0": ["1-0"] * 2, "1": ["2-0"] * 2}}
+    assert splits_now("v1", node_of("c", "b", "a"), source) == {2: ("0", "1-0"), 1: ("1", "2-0")}
+    del source["names"]  # as savepoints were written before
+    assert splits_now("v1", node_of("a", "b"), source) == {0: ("0", "1-0"), 1: ("1", "2-0")}
+    with pytest.raises(seep.Misuse, match="a stream is there twice"):
+        node_of("a", "a")

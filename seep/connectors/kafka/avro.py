@@ -44,7 +44,7 @@ def _type(who: str, kind: pa.DataType, column: str, inside: str) -> Any:
     for is_kind, name in _PLAIN:
         if is_kind(kind):
             return name
-    if pa.types.is_decimal(kind):
+    if pa.types.is_decimal(kind) and 0 <= kind.scale <= kind.precision:
         return {**_LONG_ENOUGH, "precision": kind.precision, "scale": kind.scale}
     if pa.types.is_list(kind):
         item = _type(who, kind.value_type, column, inside)

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from seep.connectors import trouble
 from seep.errors import Misuse, Retry, SeepError
@@ -189,17 +189,25 @@ def partitions_of(who: str, client: Any, topic: str, trouble: Trouble) -> int:
         time.sleep(0.2)
 
 
-def limit_of(who: str, settings: Mapping[str, Any], topic: str) -> int | None:
-    """The largest batch that a topic takes, in bytes; None: it is not ours to know."""
+class Rules(NamedTuple):
+    """What a topic takes, as far as it is ours to know."""
+
+    limit_bytes: int | None
+    """Of a batch."""
+    compacted: bool
+    """No message without a key."""
+
+
+def rules_of(who: str, settings: Mapping[str, Any], topic: str) -> Rules:
     kafka, admin = library(who), import_module("confluent_kafka.admin")
     wanted = admin.ConfigResource(admin.ConfigResource.Type.TOPIC, topic)
     client = make(who, admin.AdminClient, settings)
     try:
         answer = client.describe_configs([wanted], request_timeout=ASK_SECONDS)[wanted].result()
-    except kafka.KafkaException:  # no right to ask, or it cannot tell: a message that is too large then stops the flow
-        return None
-    found = answer.get("max.message.bytes")
-    return int(found.value) if found is not None and found.value else None
+    except kafka.KafkaException:  # no right to ask, or it cannot tell: what it does not take then stops the flow
+        return Rules(None, False)
+    limit, policy = (getattr(answer.get(name), "value", None) for name in ("max.message.bytes", "cleanup.policy"))
+    return Rules(int(limit) if limit else None, "compact" in (policy or ""))
 
 
 def like(pattern: str, topics: Iterable[str]) -> list[str]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from seep.connectors.jsonrows import JsonDecoder
 from seep.connectors.kafka.arrowstream import record_in
 from seep.errors import Misuse
+from seep.model.fitting import whole
 from seep.model.schema import physical, record_of, schema_of
 
 MESSAGE_BYTES = 8 << 20
@@ -165,4 +166,6 @@ class ArrowDecoder:
         for field in self._declared:
             if not field.nullable and record.column(field.name).null_count:
                 raise Misuse(f"{field.name!r} is null")
+            if pa.types.is_nested(field.type) and not all(whole(record.column(field.name), field)):
+                raise Misuse(f"something in {field.name!r} is null")
         return record

@@ -91,7 +91,7 @@ def _values_of(who: str, format: Format, schema: pa.Schema) -> Values:
         from seep.connectors.kafka.avro import Writing
 
         write = Writing(who, schema)
-        return lambda rows: [write(row) for row in rows.to_pylist()]
+        return lambda rows: [_by(write, row) for row in rows.to_pylist()]
     if format == "arrow":
         return lambda rows: [_stream(rows.slice(number, 1)) for number in range(rows.num_rows)]
     if len(schema) != 1 or not (pa.types.is_string(schema[0].type) or pa.types.is_binary(schema[0].type)):

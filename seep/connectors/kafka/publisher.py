@@ -86,15 +86,17 @@ class Publisher:
         make_encoder: Callable[[pa.Schema], Encoder],
         partitioner: Partitioner | None = None,
         limit_bytes: int | None = None,
+        compacted: bool = False,
     ) -> None:
-        """`limit_bytes`: a batch that is larger is refused by the broker, as far as is known."""
+        """`limit_bytes`: a batch that is larger is refused by the broker, as far as is known; `compacted`: so is a
+        message without a key."""
         self._who, self._topic, self._settings, self._name = who, topic, dict(settings), name
         self._transactional = opening.guarantee == "exactly-once"
         self._marking = opening.guarantee != AT_MOST_ONCE
         self._table = opening.table_keys is not None
         self._forgotten, self._care, self._refuse = opening.forgotten, opening.care, opening.refuse
         self._partitioner, self._partitions = partitioner, 0
-        self._limit_bytes = limit_bytes
+        self._limit_bytes, self._compacted = limit_bytes, compacted
         self._make_encoder = make_encoder
         self._encoder: Encoder | None = None
         self._trouble = Trouble(who)
@@ -229,6 +231,10 @@ class Publisher:
             if isinstance(value, Unwritten):
                 self._refused.append((commit.epoch, Refused(value.text[:SHOWN_LETTERS], value.reason, number)))
                 continue
+            if key is None and self._compacted:
+                reason = "has no key, and a compacted topic takes none without"
+                self._refused.append((commit.epoch, _unsent(value, reason, number)))
+                continue
             if self._too_large and (key, value) in self._too_large:
                 reason = f"is more than the topic takes (max.message.bytes={self._limit_bytes})"
                 self._refused.append((commit.epoch, _unsent(value, reason, number)))
@@ -310,6 +316,7 @@ class Publisher:
             kinds.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             kinds.CLUSTER_AUTHORIZATION_FAILED,
             kinds.INVALID_TRANSACTION_TIMEOUT,
+            kinds.INVALID_RECORD,
         )
         if error.code() == kinds.MSG_SIZE_TOO_LARGE and self._too_large:
             return TooLarge(f"{self._who}: {words(error)}")

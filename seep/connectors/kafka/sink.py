@@ -17,9 +17,9 @@ from seep.connectors.kafka.client import (
     check_headers,
     check_place,
     library,
-    limit_of,
     make,
     partitions_of,
+    rules_of,
     settings_of,
 )
 from seep.connectors.kafka.encoders import FORMATS, Encoder, Format
@@ -72,6 +72,7 @@ class KafkaSink:
         self._partitioner = partitioner
         self._run = ""
         self._limit_bytes: int | None = None
+        self._compacted = False
 
     def check(self, schema: pa.Schema, table_keys: tuple[str, ...] | None) -> None:
         """Can rows of these columns be written?"""
@@ -96,17 +97,20 @@ class KafkaSink:
             client.close()
         found = copy.copy(self)
         found._run = secrets.token_hex(8)
-        found._limit_bytes = limit_of(self._who, settings_of(self.servers, self._config), self.topic)
+        rules = rules_of(self._who, settings_of(self.servers, self._config), self.topic)
+        found._limit_bytes, found._compacted = rules
         return found
 
     def open(self, opening: Opening) -> Publish:
         if not self._run:
             raise Misuse(f"{self._who}: it gets its name when a flow starts; run it in one")
+        if self._compacted and not (self.key or opening.table_keys):
+            raise Misuse(f"{self._who}: the topic is compacted and takes no message without a key; give key=")
         settings = settings_of(self.servers, self._config)
         name = f"seep-{self._run}-{opening.name}-{opening.number}"
         make_encoder = partial(self.encoder, table_keys=opening.table_keys)
-        given = (self._who, self.topic, settings, name, opening, make_encoder, self._partitioner, self._limit_bytes)
-        return self.publisher(*given).publish
+        given = (self._who, self.topic, settings, name, opening, make_encoder, self._partitioner)
+        return self.publisher(*given, self._limit_bytes, self._compacted).publish
 
     def encoder(self, schema: pa.Schema, table_keys: tuple[str, ...] | None) -> Encoder:
         aside = (BUCKET,) if table_keys is None else (BUCKET, CHANGE)

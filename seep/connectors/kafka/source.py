@@ -174,6 +174,11 @@ class KafkaSource:
         """The number of one that was not there at the start."""
         return number_of(place) if self._several else place.partition
 
+    @property
+    def split_names(self) -> list[str] | None:
+        """Of a pattern the positions say it."""
+        return None if self._several else [self.topic] * self.splits
+
     def taken_up(self, saved: Mapping[int, Any]) -> dict[int, tuple[int | None, Any]]:
         """The splits of a savepoint by the numbers they have here, and those that it does not have: these appeared
         after it was taken, and begin with their first message. Answers (number in the savepoint, position)."""

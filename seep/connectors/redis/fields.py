@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from seep.connectors.textforms import value_maker
 from seep.errors import Misuse
 from seep.model.schema import physical, record_of
 
@@ -87,7 +88,8 @@ def _reading(who: str, field: pa.Field) -> Callable[[bytes], Any]:
     if pa.types.is_date(kind):
         return lambda value: date.fromisoformat(value.decode())
     if pa.types.is_list(kind) or pa.types.is_struct(kind):
-        return json.loads
+        make = value_maker(kind)
+        return json.loads if make is None else lambda value: make(json.loads(value))
     raise Misuse(f"{who}: field {field.name!r}: text has no {kind}; declare a number or text and convert it")
 
 

@@ -71,8 +71,8 @@ class RedisSink:
             raise Misuse(f"{self._who}: this Table has one row and no key; write its .changes(), with a key=")
         if table_keys is not None and self.key and set(self.key) != set(table_keys):
             raise Misuse(f"{self._who}: the key of this Table is {', '.join(table_keys)}; leave key= out")
-        if self.format == "json":
-            check_json(self._who, schema)
+        # Bytes are themselves as the field of a hash; inside of lists and records they would be JSON there, too.
+        check_json(self._who, schema if self.format == "json" else pa.schema(filter(_is_nested, schema)))
 
     def prepared(self) -> RedisSink:
         """With a name that no other run has: epochs of another run are not ours to skip."""
@@ -105,6 +105,10 @@ class RedisSink:
         return _RedisPartition(
             self, self._who, f"seep:mark:{self._run}:{opening.name}:{opening.number}", opening
         ).publish
+
+
+def _is_nested(field: pa.Field) -> bool:
+    return bool(pa.types.is_nested(field.type))
 
 
 class _RedisPartition:

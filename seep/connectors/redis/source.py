@@ -78,6 +78,8 @@ class RedisStreamSource:
         self._who = f"RedisStreamSource {', '.join(map(repr, self.streams))}"
         if not self.streams or not all(self.streams):
             raise Misuse(f"{self._who}: give the name of a stream, or some")
+        if len(set(self.streams)) < len(self.streams):
+            raise Misuse(f"{self._who}: a stream is there twice; give each once")
         check_url(self._who, url)
         if start not in ("earliest", "latest"):
             raise Misuse(f"{self._who}: start={start!r}; give 'earliest' or 'latest'")
@@ -102,6 +104,10 @@ class RedisStreamSource:
     @property
     def splits(self) -> int:
         return len(self.streams)
+
+    @property
+    def split_names(self) -> list[str]:
+        return list(self.streams)
 
     def prepared(self) -> RedisStreamSource:
         """The same with where its streams begin and end looked up."""
