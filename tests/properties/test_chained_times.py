@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 import seep
 from seep import Flow, Stream, count, session, sliding, tumbling
+from seep.flow.windows import Window
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
-WINDOWS = {
+WINDOWS: dict[str, Window] = {
     "tumbling": tumbling("3s"),
     "offset": tumbling("4s", offset="1s"),
     "sliding": sliding("4s", every="2s"),
