@@ -71,6 +71,8 @@ def _value(type: pa.DataType, number: int | None, text: int) -> Any:
         return [_value(type.value_type, n, text) for n in range(1, 1 + number % 3)]
     if pa.types.is_struct(type):
         return {field.name: _value(field.type, number, text) for field in type}
+    if pa.types.is_map(type):
+        return [(_value(type.key_type, n, text), _value(type.item_type, n, text)) for n in range(1, 1 + number % 3)]
     if pa.types.is_dictionary(type):
         return _value(type.value_type, number, text)
     return number

@@ -17,6 +17,7 @@ from seep.flow.logical import After, Input, Lineage, Merge, Stage, Tap, Time, Ve
 from seep.flow.place import at_place, place
 from seep.model.counts import whole
 from seep.model.ids import BUCKETS
+from seep.model.schema import refuse_names
 
 if TYPE_CHECKING:
     from seep.flow.build import Flow
@@ -226,3 +227,23 @@ def known_columns(schema: pa.Schema, names: tuple[Any, ...]) -> None:
 def known_on_error(on_error: str) -> None:
     if on_error not in ON_ERROR:
         raise Misuse(f"on_error={on_error!r}; choose one of {', '.join(ON_ERROR)}")
+
+
+def dropping(schema: pa.Schema, columns: tuple[str, ...]) -> Project:
+    known_columns(schema, columns)
+    kept = [name for name in schema.names if name not in columns]
+    if not kept:
+        raise Misuse("no column is left")
+    fields = pa.schema([schema.field(name) for name in kept])
+    return Project("drop", tuple((name, name) for name in kept), (), fields)
+
+
+def renaming(schema: pa.Schema, new: dict[str, str]) -> Project:
+    known_columns(schema, tuple(new.values()))
+    refuse_names(new)
+    by_old = {old: name for name, old in new.items()}
+    names = [by_old.get(name, name) for name in schema.names]
+    if len(set(names)) < len(names) or len(by_old) < len(new):
+        raise Misuse(f"two columns would have one name: {', '.join(names)}")
+    fields = pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
+    return Project("rename", tuple(zip(names, schema.names, strict=True)), (), fields)

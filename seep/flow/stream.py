@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import polars as pl
 import pyarrow as pa
@@ -20,7 +20,7 @@ from operators.step import DEAD_LETTERS
 from seep.errors import Misuse
 from seep.flow import grouped, joined, keyed, ranked, table_joins, tabled, windowed
 from seep.flow.broadcasting import Broadcast
-from seep.flow.dataset import TIME, Dataset, expressions_of, known_columns, known_on_error
+from seep.flow.dataset import TIME, Dataset, dropping, expressions_of, known_on_error, renaming
 from seep.flow.grouping import Local, Shuffle, ToOne
 from seep.flow.guarded import guarded
 from seep.flow.hints import item_schema, row_schema
@@ -29,10 +29,12 @@ from seep.flow.place import at_place
 from seep.flow.timed import event_time_of, time_settings
 from seep.flow.windows import Every, Tumbling, Window
 from seep.model.keyspace import check_keys
-from seep.model.schema import TIMESTAMP, physical, refuse_names, schema_of
+from seep.model.schema import TIMESTAMP, physical, schema_of
 
 if TYPE_CHECKING:
     from seep.flow.table import Table
+
+Names = tuple[str, str]
 
 
 class Splits:
@@ -237,6 +239,12 @@ class Stream(Dataset):
 
     # --- keyed -----------------------------------------------------------------------------------------------------
 
+    @overload
+    def aggregate(self, emit: Literal["update"] = "update", on_error: str = ..., **aggregates: Spec) -> Table: ...
+    @overload
+    def aggregate(self, emit: Literal["close"], on_error: str = ..., **aggregates: Spec) -> Stream: ...
+    @overload
+    def aggregate(self, emit: str, on_error: str = ..., **aggregates: Spec) -> Any: ...
     def aggregate(self, emit: str = "update", on_error: str = "dead_letter", **aggregates: Spec) -> Any:
         """Running aggregates by key: a Table; ``emit="close"``: a Stream, once, at the end of input."""
         with at_place("aggregate"):
@@ -244,12 +252,24 @@ class Stream(Dataset):
             build = partial(windowed.aggregate, emit=emit, aggregates=aggregates, on_error=on_error)
             return guarded(self, "aggregate", computed, on_error, build)
 
+    @overload
+    def window(
+        self, window: Window, *, emit: Literal["close"] = "close", names: Names = ..., on_error: str = ..., **of: Spec
+    ) -> Stream: ...
+    @overload
+    def window(
+        self, window: Window, *, emit: Literal["update"] | Every, names: Names = ..., on_error: str = ..., **of: Spec
+    ) -> Table: ...
+    @overload
+    def window(
+        self, window: Window, *, emit: str | Every, names: Names = ..., on_error: str = ..., **of: Spec
+    ) -> Any: ...
     def window(
         self,
         window: Window,
         *,
         emit: str | Every = "close",
-        names: tuple[str, str] = ("window_start", "window_end"),
+        names: Names = ("window_start", "window_end"),
         on_error: str = "dead_letter",
         **aggregates: Spec,
     ) -> Any:
@@ -377,23 +397,3 @@ class Applied(Stream):
         """A side output declared with ``outs=``."""
         with at_place("out"):
             return self._side(name, None)
-
-
-def dropping(schema: pa.Schema, columns: tuple[str, ...]) -> Project:
-    known_columns(schema, columns)
-    kept = [name for name in schema.names if name not in columns]
-    if not kept:
-        raise Misuse("no column is left")
-    fields = pa.schema([schema.field(name) for name in kept])
-    return Project("drop", tuple((name, name) for name in kept), (), fields)
-
-
-def renaming(schema: pa.Schema, new: dict[str, str]) -> Project:
-    known_columns(schema, tuple(new.values()))
-    refuse_names(new)
-    by_old = {old: name for name, old in new.items()}
-    names = [by_old.get(name, name) for name in schema.names]
-    if len(set(names)) < len(names) or len(by_old) < len(new):
-        raise Misuse(f"two columns would have one name: {', '.join(names)}")
-    fields = pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
-    return Project("rename", tuple(zip(names, schema.names, strict=True)), (), fields)

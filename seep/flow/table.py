@@ -12,9 +12,9 @@ from operators.expressions import condition, never_raises, project
 from operators.stateless import Project
 from seep.errors import Misuse
 from seep.flow.broadcasting import Broadcast
-from seep.flow.dataset import Dataset, expressions_of, known_on_error
+from seep.flow.dataset import Dataset, dropping, expressions_of, known_on_error, renaming
 from seep.flow.place import at_place
-from seep.flow.stream import Stream, dropping, renaming
+from seep.flow.stream import Stream
 from seep.flow.table_groups import GroupedTable
 from seep.flow.table_joins import join_foreign, join_tables, table_of
 from seep.flow.tabled import Versions, remade

@@ -80,6 +80,9 @@ def window(
         outputs["late"] = timed.schema
     inputs = (Input(timed.lineage, keys, timed.schema),)
     vertex = stream._operator("window", partial(named, head, arguments), outputs, inputs, hint_of("window", keys))
+    if isinstance(window, Session) and window.inclusive:
+        # It closes when the watermark has passed its end, so its row may be a moment behind the watermark.
+        vertex.settings["holds_us"] = 1
     if emit != "close":
         return Table(stream.flow, Tap(vertex, "out"), schemas["out"], (*keys, *names))
     # A window's row is in the window: its time is the last moment before the end; of a count window, whose end is the

@@ -181,6 +181,8 @@ def plain(value: Any) -> Any:
         return {name: plain(inner) for name, inner in value._asdict().items()}
     if isinstance(value, Mapping):
         return {name: plain(inner) for name, inner in value.items()}
+    if isinstance(value, tuple) and len(value) == 2:  # Arrow takes no list for a pair of a map
+        return plain(value[0]), plain(value[1])
     if isinstance(value, list | tuple):
         return [plain(inner) for inner in value]
     return value

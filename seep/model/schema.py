@@ -161,6 +161,10 @@ def physical_type(kind: pa.DataType, declared: bool = False) -> pa.DataType:
         return pa.list_(_inside(kind.value_field, "item", declared))
     if pa.types.is_struct(kind):
         return pa.struct([_inside(f, f.name, declared) for f in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(physical_type(kind.key_type, declared), _inside(kind.item_field, "value", declared))
+    if isinstance(kind, pa.BaseExtensionType):
+        return physical_type(kind.storage_type, declared)
     return kind
 
 
@@ -188,6 +192,8 @@ def normalise(record: pa.RecordBatch) -> pa.RecordBatch:
 def _to_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if array.type == kind:
         return array
+    if isinstance(array, pa.ExtensionArray):
+        return _to_type(array.storage, kind)
     if pa.types.is_timestamp(array.type):
         return array.cast(pa.timestamp("us", array.type.tz), safe=False).cast(kind)
     return array.cast(kind, safe=False)

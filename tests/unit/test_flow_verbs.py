@@ -328,3 +328,21 @@ def test_what_a_verb_does_not_have_is_refused_in_one_line() -> None:
         seep.Misuse, match=r"apply: Wants\(\) cannot be made: .*'limit'; give an object, apply\(Wants\("
     ):
         keyed.apply(Wants, out={"n": int})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([[("a", 1), ("b", None)], None, []], pa.map_(pa.string(), pa.int64())),
+        pa.array([b"0123456789abcdef", None, b"0123456789abcdef"], pa.uuid()),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_maps_and_extension_types_pass_through(values: pa.Array) -> None:
+    flow = seep.Flow("types")
+    rows = flow.source("rows", seep.MemorySource(pa.table({"value": values, "n": [1, 2, 3]})))
+    same = rows.with_columns(m=pl.col("n") + 1).filter(pl.col("m") > 1).drop("m")
+    same.map(lambda row: row, schema=same.schema).key_by("n").reduce(lambda old, new: new).collect("out")
+    found = seep.run(flow)["out"].sort_by("n").column("value").to_pylist()
+    storage = values.storage if isinstance(values, pa.ExtensionArray) else values
+    assert found == storage.to_pylist()

@@ -209,6 +209,8 @@ def test_the_physical_form() -> None:
             pa.array([1_500], pa.timestamp("ns")),
             pa.array([["c"]], pa.large_list(pa.large_string())),
             pa.array([b"d"], pa.large_binary()),
+            pa.array([b"0123456789abcdef"], pa.uuid()),
+            pa.array([[("e", 1)]], pa.map_(pa.large_string(), pa.int64())),
         ],
         schema=pa.schema(
             [
@@ -217,12 +219,15 @@ def test_the_physical_form() -> None:
                 ("t", pa.timestamp("ns")),
                 ("l", pa.large_list(pa.large_string())),
                 ("b", pa.large_binary()),
+                ("u", pa.uuid()),
+                ("m", pa.map_(pa.large_string(), pa.int64())),
             ],
             metadata={"from": "elsewhere"},
         ),
     )
     plain = normalise(record)
-    assert plain.schema.types == [pa.string(), pa.string(), TIMESTAMP, pa.list_(pa.string()), pa.binary()]
+    kinds = [pa.string(), pa.string(), TIMESTAMP, pa.list_(pa.string()), pa.binary(), pa.binary()]
+    assert plain.schema.types == [*kinds, pa.map_(pa.string(), pa.int64())]
     assert all(f.nullable for f in plain.schema)
     assert plain.schema.metadata is None
     assert plain.column("t").cast(pa.int64()).to_pylist() == [1]
