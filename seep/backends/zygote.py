@@ -71,7 +71,8 @@ def _fork(job: JobDirectory, worker: str, control: socket.socket) -> int:
         return process
     code = 1
     try:
-        control.close()
+        # Not `close`, which leaves it open while it is read from: were it open here, nobody would see the zygote's end.
+        os.close(control.detach())
         os.setsid()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         log = os.open(job.log_path(worker), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

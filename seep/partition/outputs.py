@@ -7,7 +7,7 @@ anyway. Whom the buffer waits for before it is trimmed comes from the journal, n
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from seep.model.batch import Batch
 from seep.model.epoch import Progress
@@ -18,6 +18,9 @@ from seep.protocol.journal import LIVE, Entry
 from seep.protocol.messages import Accepted, Credit, Frame, Refused, Subscribe, SubscriptionId, Trim, Unsubscribe
 from seep.state.buffer import Buffer
 from seep.state.checkpoint import Buffered, Checkpoint
+
+FRAME_BYTES = 64 << 20
+"""In one frame, unless a single row has more; a process takes no message of more than sixteen times as many."""
 
 
 class Cursor:
@@ -124,7 +127,7 @@ class Outputs:
                 if not part.rows:
                     continue
                 sent_bytes += part.size_bytes
-                for piece in part.pieces(self.desk.settings.frame_rows):
+                for piece in _pieces(part, self.desk.settings.frame_rows):
                     if last is not None:
                         self._frame(cursor, progress.epoch, last, None)
                     last = piece
@@ -286,6 +289,15 @@ def _order(subscription: SubscriptionId) -> tuple[int, int, int]:
 
 def _gone(entry: Entry | None, cursor: Cursor) -> bool:
     return entry is None or entry.generation != cursor.subscription.generation
+
+
+def _pieces(batch: Batch, limit_rows: int) -> Iterator[Batch]:
+    """The same rows for one frame each: not too many, and not too wide."""
+    for piece in batch.pieces(limit_rows):
+        if piece.rows > 1 and piece.size_bytes > FRAME_BYTES:
+            yield from _pieces(piece, (piece.rows + 1) // 2)
+        else:
+            yield piece
 
 
 def _with_digest(progress: Progress, digest: int) -> Progress:

@@ -1,7 +1,7 @@
 """Output kept for replay goes to disk when there is much of it.
 
-The batch that comes back is the same one, its columns mapped from a file. The file has no name any more when it is in
-use: its space is free again as soon as the batch is forgotten, also after a kill.
+The batch that comes back is the same one, its columns mapped from a file. The file never has a name: its space is free
+again as soon as the batch is forgotten, and after a kill, also one in the middle of the writing.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ def spill_into(directory: Path) -> Callable[[Batch], Batch]:
             return batch
         record = batch.record.append_column(BUCKET, pa.array(batch.buckets))
         try:
-            with tempfile.NamedTemporaryFile(dir=directory, prefix="spill-") as file:
+            with tempfile.TemporaryFile(dir=directory) as file:
                 with pa.ipc.new_file(pa.PythonFile(file, "w"), record.schema) as writer:
                     writer.write_batch(record)
                 file.flush()
-                mapped = pa.memory_map(file.name)
+                mapped = pa.memory_map(f"/proc/self/fd/{file.fileno()}")
         except OSError:
             return batch
         found = pa.ipc.open_file(mapped).get_batch(0)

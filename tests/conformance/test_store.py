@@ -562,6 +562,24 @@ class TestDirectory(Contract):
         value(store, Append(1, PART, OLD, 2, "b"))
         assert log(store) == [(1, "a"), (2, "b")]
 
+    @pytest.mark.parametrize("call", ["replace", "open"])
+    def test_a_checkpoint_that_gets_no_place_leaves_nothing(
+        self, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+    ) -> None:
+        put(store, checkpoint(1))
+        real = getattr(os, call)
+
+        def full(path: Any, *others: Any) -> Any:
+            if call == "replace" or str(path).endswith("lock"):
+                raise OSError(errno.EMFILE, "Too many open files")
+            return real(path, *others)
+
+        monkeypatch.setattr(os, call, full)
+        assert ask(store, PutCheckpoint(1, checkpoint(2))).error == "failed"
+        monkeypatch.undo()
+        assert versions(store) == [1]
+        assert not list((tmp_path / "store").rglob("*.tmp"))
+
     def test_directories_are_private(self, store: Store, tmp_path: Path) -> None:
         put(store, checkpoint(1))
         for path in [tmp_path / "store", *(tmp_path / "store").rglob("*")]:

@@ -16,6 +16,10 @@ import seep
 from seep.backends import unborn
 from seep.backends.local import LocalBackend
 from seep.control.requests import ScaleTo, StopFlow
+from seep.model.settings import Settings
+from seep.partition.contract import Graph
+from seep.runtime.job import JobDirectory
+from tests.scenarios.oracles import until
 from tests.scenarios.toy import Job
 
 
@@ -135,3 +139,33 @@ def test_workers_that_end_before_they_have_registered_end_the_flow_too(
             job.wait(50)
     finally:
         job.close()
+
+
+@pytest.mark.timeout(60)
+def test_a_killed_zygote_is_replaced(tmp_path: Path) -> None:
+    """Its workers held its end of the connection open: nobody saw that it was gone, and no worker came any more."""
+    directory = JobDirectory.create(tmp_path / "job", Graph({}, ()), Settings())
+    backend = LocalBackend(directory)
+    try:
+        backend.want(2)
+        until(lambda: len(directory.registered()) == 2, "two workers")
+        zygote = backend._zygote
+        assert zygote is not None
+        zygote.kill()
+        zygote.wait()
+        lost, *_ = directory.registered()
+        backend.kill(lost)
+        until(lambda: lost in backend.events(), "its end to be told")
+        backend.want(2)
+
+        def another() -> bool:
+            backend.want(2)
+            backend.events()
+            return len(directory.registered()) == 2
+
+        until(another, "another one")
+        assert backend.problem() == ""
+        assert backend._zygote is not zygote
+    finally:
+        backend.close()
+    assert directory.registered() == {}

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace as with_fields
 
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from seep.model.arrow import ArrowBatch
 from seep.model.epoch import Progress
 from seep.model.ids import BEGINNING, EVERYTHING, FOREVER, Generation, KeyRange, PartitionId
 from seep.model.settings import Settings
+from seep.partition import outputs
 from seep.partition.contract import Edge
 from seep.partition.desk import Desk
 from seep.partition.outputs import Outputs
@@ -237,3 +243,19 @@ def test_rows_are_cut_to_the_range_that_was_asked_for() -> None:
     bench = Bench(with_fields(RECEIVERS[0], key_range=KeyRange(3000, 4096)))
     bench.add(1)
     assert rows(bench.subscribe()) == [(1, 4000)]
+
+
+@pytest.mark.parametrize("widths", [[1_000] * 64, [10] * 60 + [20_000] * 4, [90_000], [1, 90_000, 1, 90_000, 1]])
+def test_wide_rows_go_in_frames_that_a_receiver_takes(monkeypatch: pytest.MonkeyPatch, widths: list[int]) -> None:
+    """A hundred thousand rows of ten kilobytes were one message, larger than a process takes: its sender died of it."""
+    monkeypatch.setattr(outputs, "FRAME_BYTES", 30_000)
+    rows = pa.record_batch({"text": ["x" * width for width in widths], "n": range(len(widths))})
+    bench = Bench(with_fields(RECEIVERS[0], key_range=EVERYTHING))
+    bench.subscribe()
+    batch = ArrowBatch(rows, np.zeros(len(widths), dtype=np.uint16))
+    bench.outputs.add(Progress(1, 0, 1, 0), {"s>a": batch})
+    frames = [frame for frame in bench.sent() if isinstance(frame, Frame)]
+    assert [frame.progress is not None for frame in frames] == [False] * (len(frames) - 1) + [True]
+    sent = [frame.batch for frame in frames]
+    assert all(isinstance(one, ArrowBatch) and (one.rows == 1 or one.size_bytes <= 30_000) for one in sent)
+    assert pa.Table.from_batches([one.record for one in sent]).to_pylist() == rows.to_pylist()  # type: ignore[union-attr]

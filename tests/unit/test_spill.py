@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from seep.model.arrow import ArrowBatch
 from seep.model.epoch import Progress
@@ -42,3 +45,20 @@ def test_a_buffer_beyond_its_limit_keeps_its_rows_on_disk(tmp_path: Path) -> Non
     assert buffer.memory_bytes == one_bytes
     buffer.trim(10)
     assert (buffer.memory_bytes, buffer.size_bytes) == (0, 0)
+
+
+def test_a_process_that_is_killed_while_it_spills_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, seen = pa.ipc.new_file, []
+
+    def look(*arguments: Any) -> Any:
+        seen.append(list(tmp_path.iterdir()))
+        return before(*arguments)
+
+    monkeypatch.setattr(pa.ipc, "new_file", look)
+    descriptors = len(os.listdir("/proc/self/fd"))
+    kept = [spill_into(tmp_path)(batch_of(epoch)) for epoch in range(3)]
+    assert seen == [[], [], []]
+    assert len(os.listdir("/proc/self/fd")) == descriptors, "one for each would soon be too many"
+    assert [batch.digest() for batch in kept] == [batch_of(epoch).digest() for epoch in range(3)]

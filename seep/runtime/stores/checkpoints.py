@@ -83,13 +83,15 @@ class CheckpointFiles:
         """The version that its chain starts from; None: it was fenced meanwhile."""
         target = self._home / f"{checkpoint.version}{_SUFFIX}"
         neighbour = self._files.prepare(target, encode_checkpoint(checkpoint, self._key))
-        with locked(self._home / "lock"):
-            # Asked again: the fence may have been raised while the bytes were written.
-            if fenced():
-                neighbour.unlink()
-                return None
-            self._files.commit(neighbour, target)
-            return self._grow(checkpoint, target.stat().st_size)
+        try:
+            with locked(self._home / "lock"):
+                # Asked again: the fence may have been raised while the bytes were written.
+                if fenced():
+                    return None
+                self._files.commit(neighbour, target)
+                return self._grow(checkpoint, target.stat().st_size)
+        finally:
+            neighbour.unlink(missing_ok=True)  # unless it has its place
 
     def _grow(self, checkpoint: Checkpoint, size_bytes: int) -> int:
         chain = self._growing

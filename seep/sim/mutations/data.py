@@ -296,6 +296,14 @@ TAKING = (
         scenario="restored-after-a-source-ended",
     ),
     Mutant(
+        "frames-by-rows-alone",
+        "a frame holds no more bytes than a receiver takes in one message",
+        OUTPUTS,
+        "in _pieces(part, self.desk.settings.frame_rows):",
+        "in part.pieces(self.desk.settings.frame_rows):",
+        scenario="wide-rows-go-in-more-frames",
+    ),
+    Mutant(
         "credit-ignored",
         "what a receiver has not taken is bounded by its credit",
         OUTPUTS,

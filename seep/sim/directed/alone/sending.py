@@ -6,11 +6,11 @@ from dataclasses import replace as with_fields
 from typing import Any
 
 from seep.model.epoch import Progress
-from seep.model.ids import BEGINNING, EVERYTHING, FOREVER, Generation, PartitionId
+from seep.model.ids import BEGINNING, EVERYTHING, FOREVER, Generation, KeyRange, PartitionId
 from seep.model.settings import Settings
 from seep.partition.contract import Edge
 from seep.partition.desk import Desk
-from seep.partition.outputs import Outputs
+from seep.partition.outputs import FRAME_BYTES, Outputs
 from seep.protocol.effects import Send
 from seep.protocol.journal import LIVE, SEALED, SHADOW, Entry, Journal
 from seep.protocol.messages import (
@@ -120,6 +120,30 @@ def subscriber_gets_what_is_newer_in_its_range() -> None:
     demand([f.sequence for f in frames] == [0, 1, 2, 3], f"{frames}")
     demand([f.progress is not None for f in frames] == [True, False, False, True], f"{frames}")
     demand([f.batch.rows for f in frames if f.batch] == [2, 2, 1], f"{frames}")
+
+
+class _Wide(LightBatch):
+    """Two of its rows fill a frame."""
+
+    @property
+    def size_bytes(self) -> int:
+        return FRAME_BYTES // 2 * self.rows
+
+    def part(self, key_range: KeyRange) -> LightBatch:
+        return _Wide(LightBatch.part(self, key_range).items)
+
+    def pieces(self, limit_rows: int) -> list[LightBatch]:
+        return [_Wide(piece.items) for piece in LightBatch.pieces(self, limit_rows)]
+
+
+@scenario
+def wide_rows_go_in_more_frames() -> None:
+    bench = _Bench(with_fields(BOTH[0], key_range=EVERYTHING), frame_rows=100)
+    bench.outputs.add(Progress(1, 1, 10, 0), {"s>a": _Wide(tuple((n, (n, 1, 0)) for n in range(7)))})
+    frames = [m for m in bench.subscribe() if isinstance(m, Frame)][1:]
+    rows = [frame.batch.rows for frame in frames if frame.batch]
+    demand(sum(rows) == 7 and max(rows) <= 2, f"{rows}")
+    demand([f.progress is not None for f in frames] == [False] * (len(frames) - 1) + [True], f"{frames}")
 
 
 @scenario
