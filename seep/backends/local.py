@@ -18,6 +18,7 @@ import threading
 import time
 from pathlib import Path
 
+from seep.backends.needs import LOCAL_WORKERS
 from seep.backends.process import ENVIRONMENT, Process, end_workers
 from seep.backends.unborn import Unborn
 from seep.runtime.job import JobDirectory, import_path, process_began
@@ -61,7 +62,8 @@ class LocalBackend:
     def want(self, count: int) -> None:
         with self._lock:
             self._look()
-            for _ in range(count - len(self._running) - len(self._starting)):
+            # An operator may have more partitions than this machine has room for processes: then they share them.
+            for _ in range(min(count, LOCAL_WORKERS) - len(self._running) - len(self._starting)):
                 worker = f"w{secrets.token_hex(4)}"
                 self._starting[worker] = time.monotonic() + STARTING_SECONDS
                 try:

@@ -56,41 +56,45 @@ class JobControl(Protocol):
     def stop(self, drain: bool) -> dict[str, Any]: ...
 
 
-class Scale(BaseModel):
+class Body(BaseModel, extra="forbid"):
+    """What is misspelt is refused: a dry run would not be one."""
+
+
+class Scale(Body):
     operator: str
     count: StrictInt
     dry_run: bool = False
 
 
-class Rebalance(BaseModel):
+class Rebalance(Body):
     operator: str
 
 
-class Upgrade(BaseModel):
+class Upgrade(Body):
     operator: str
     code: str = Field(pattern=r"^[0-9a-f]{64}$")
     """The name of what was put, sealed, into the job's directory."""
 
 
-class Kill(BaseModel):
+class Kill(Body):
     operator: str
     index: StrictInt
 
 
-class Savepoint(BaseModel):
+class Savepoint(Body):
     name: str
 
 
-class State(BaseModel):
+class State(Body):
     sql: str = Field(min_length=1, max_length=100_000)
     at: str | None = None
 
 
-class View(BaseModel):
+class View(Body):
     operator: str
 
 
-class Stop(BaseModel):
+class Stop(Body):
     drain: bool = False
 
 
@@ -119,6 +123,18 @@ def create_app(control: JobControl, token: str) -> FastAPI:
     @app.exception_handler(RequestValidationError)
     async def refuse(_: Request, error: RequestValidationError) -> Response:
         return JSONResponse({"error": "; ".join(map(_refused, error.errors()))}, 422)
+
+    @app.exception_handler(400)
+    @app.exception_handler(404)
+    @app.exception_handler(405)
+    async def answer(_: Request, error: Any) -> Response:
+        return JSONResponse({"error": error.detail}, error.status_code)
+
+    @app.exception_handler(Exception)
+    async def fail(_: Request, error: Exception) -> Response:
+        """A defect of ours; without words of its own, who asked takes us for somebody else."""
+        said = " ".join(str(error).split())
+        return JSONResponse({"error": f"Bug: {type(error).__name__}: {said}"}, 500)
 
     @app.get("/status")
     def status() -> dict[str, Any]:
@@ -171,14 +187,19 @@ def create_app(control: JobControl, token: str) -> FastAPI:
     return app
 
 
-_WANTED = {"int": "a whole number", "string": "a text", "bool": "true or false"}
+_TRUTH = "true or false"
+_WANTED = {"int_type": "a whole number", "string_type": "a text", "bool_type": _TRUTH, "bool_parsing": _TRUTH}
 
 
 def _refused(one: Any) -> str:
     """A wrong part of a request, in our own words: only its values are checked here, their meaning by the job."""
-    name, kind = one["loc"][-1], one["type"].partition("_")[0]
-    if one["type"] == "missing":
+    name, kind = one["loc"][-1], one["type"]
+    if kind == "json_invalid" or one["loc"] == ("body",):
+        return "the body of the request must be a JSON object"
+    if kind == "missing":
         return f"{name} is missing"
+    if kind == "extra_forbidden":
+        return f"{name} is no part of this request"
     return f"{name}={one.get('input')!r}; give {_WANTED[kind]}" if kind in _WANTED else f"{name}: {one['msg']}"
 
 

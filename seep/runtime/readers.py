@@ -136,7 +136,7 @@ class PrometheusServer:
     def __init__(self, url: str, flow: str) -> None:
         self._url = url.rstrip("/")
         self._shown = f"Prometheus at {shown(self._url)}"
-        self._flow = flow
+        self._of = f"flow={json.dumps(flow, ensure_ascii=False)}"  # a name may have quotes in it
         self._client = httpx.Client(timeout=TIMEOUT_SECONDS)
         self.interval_seconds = EVERY_SECONDS
         self._learned = -math.inf
@@ -147,10 +147,10 @@ class PrometheusServer:
 
     def read(self, window_seconds: float) -> Samples:
         names = "|".join(NEEDED)
-        found = self._ask(f'{{__name__=~"{names}",flow="{self._flow}"}}[{1000 * window_seconds:.0f}ms]')
+        found = self._ask(f'{{__name__=~"{names}",{self._of}}}[{1000 * window_seconds:.0f}ms]')
         if time.monotonic() - self._learned > LEARN_SECONDS:
             self._learned = time.monotonic()
-            spaced = self._ask(f'{WORKERS.name}{{flow="{self._flow}"}}[{LEARN_FROM}]')
+            spaced = self._ask(f"{WORKERS.name}{{{self._of}}}[{LEARN_FROM}]")
             self.interval_seconds = max(EVERY_SECONDS, spacing(spaced.values()) or self.interval_seconds)
         return found
 

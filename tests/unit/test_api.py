@@ -101,9 +101,29 @@ def test_errors_say_what_to_do(client: httpx.Client) -> None:
         ({"operator": "count", "count": "3"}, "count='3'; give a whole number"),
         ({"operator": 7, "count": 3}, "operator=7; give a text"),
         ({"operator": "count"}, "count is missing"),
+        ({"operator": "count", "count": 3, "dry_run": "perhaps"}, "dry_run='perhaps'; give true or false"),
+        ({"operator": "count", "count": 3, "dry-run": True}, "dry-run is no part of this request"),
+        ([], "the body of the request must be a JSON object"),
     ):
         answer = client.post("/scale", json=body)
         assert (answer.status_code, answer.json()) == (422, {"error": said})
+    for content in (b"", b"{operator", b"null"):
+        answer = client.post("/scale", content=content, headers={"content-type": "application/json"})
+        assert (answer.status_code, answer.json()) == (422, {"error": said})
+    assert client.get("/scale").json() == {"error": "Method Not Allowed"}
+    assert client.get("/scales").json() == {"error": "Not Found"}
+    assert "error" in client.post("/scale", content=b"\xff", headers={"content-type": "application/json"}).json()
+
+
+def test_a_defect_is_told_as_one(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command line took an answer without words for that of somebody else at this address."""
+
+    def broken(self: Control) -> dict[str, Any]:
+        raise ValueError("two\nlines")
+
+    monkeypatch.setattr(Control, "audit", broken)
+    answer = client.get("/audit")
+    assert (answer.status_code, answer.json()) == (500, {"error": "Bug: ValueError: two lines"})
 
 
 def test_strangers_are_refused(client: httpx.Client, server: ApiServer) -> None:

@@ -1,15 +1,17 @@
-"""Workers as processes of this machine, when the machine has too little of something."""
+"""Workers as processes of this machine: their zygote, and what happens where something is scarce."""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from seep.backends import local, unborn
 from seep.backends.local import LocalBackend
+from seep.backends.needs import LOCAL_WORKERS
 from seep.model.settings import Settings
 from seep.partition.contract import Graph
 from seep.runtime.job import JobDirectory
@@ -74,3 +76,14 @@ def test_a_card_that_a_power_cut_has_emptied_names_nobody(job: JobDirectory) -> 
     (job.path / "workers" / "w2.json").touch()
     assert list(job.registered()) == ["w1"]
     LocalBackend(job).detach()
+
+
+def test_no_policy_fills_the_machine_with_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`scale(max=4096)` and a wish for as many: each partition that is to come wants a worker of its own."""
+    asked: list[bytes] = []
+    zygote: Any = SimpleNamespace(sendall=asked.append)
+    backend = LocalBackend(JobDirectory.create(tmp_path / "job", Graph({}, ()), Settings()))
+    monkeypatch.setattr(backend, "_connection", lambda: zygote)
+    for wanted in (3, 4_000, 4_000):
+        backend.want(wanted)
+    assert len(asked) == len(backend.workers()) == LOCAL_WORKERS

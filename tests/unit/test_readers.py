@@ -108,6 +108,26 @@ def test_samples_of_the_flow_are_asked_for() -> None:
     assert asked[0].endswith('",flow="sales"}[5000ms]')
 
 
+@pytest.mark.parametrize(
+    ("flow", "asked_for"), [('a"b', r'{flow="a\"b"}'), (r"a\b", r'{flow="a\\b"}'), ("é", '{flow="é"}')]
+)
+def test_names_of_flows_may_have_quotes_in_them(flow: str, asked_for: str) -> None:
+    """The server refused the question, or found nothing."""
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.params["query"])
+        return httpx.Response(200, json=matrix())
+
+    server = PrometheusServer("http://metrics.example/", flow)
+    server.close()
+    server._client = httpx.Client(transport=httpx.MockTransport(answer))
+    server.read(5.0)
+    server.close()
+    assert asked[0].endswith(f",{asked_for[1:]}[5000ms]")
+    assert asked[1] == f"seep_controller_workers{asked_for}[10m]"
+
+
 def test_how_often_a_server_scrapes_is_seen_from_its_samples() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         if "seep_controller_workers" not in request.url.params["query"]:
