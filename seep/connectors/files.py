@@ -29,7 +29,8 @@ from seep.connectors.textforms import (
     refuse_no_text,
     row_ends,
 )
-from seep.errors import DataLoss, Misuse
+from seep.connectors.trouble import Trouble
+from seep.errors import DataLoss, Misuse, Retry
 from seep.model.schema import normalise, physical, refuse_counted_times, schema_of
 
 SAMPLE_ROWS = 1_000
@@ -58,6 +59,7 @@ class FileSource:
         self.split_names = _named(os.fspath(path), self.files)
         self.format = format or _FORMATS.get(Path(self.files[0]).suffix.lower(), "")
         self.follow = follow
+        self._trouble = Trouble("FileSource")
         if self.format not in ("parquet", "csv", "jsonl", "text"):
             raise Misuse(
                 f"FileSource: format={format!r} of {self.files[0]!r}; give format=, one of parquet, csv, jsonl, text"
@@ -117,9 +119,12 @@ class FileSource:
 
     def behind(self, split: int, position: Any, now_ms: int) -> int | None:
         """Of a text file an estimate, by the length of the rows that come next."""
-        file, start = self.files[split], position or 0
-        if not os.path.exists(file):
+        try:
+            return self._left(self.files[split], position or 0)
+        except OSError:
             return None
+
+    def _left(self, file: str, start: int) -> int:
         if self._form is None:
             with pyarrow.parquet.ParquetFile(file) as opened:
                 return int(opened.metadata.num_rows) - start
@@ -131,9 +136,20 @@ class FileSource:
         return rows if left <= len(sample) else round(left * max(1, rows) / len(sample))
 
     def read(self, split: int, position: Any, until: Any, limit_rows: int, now_ms: int) -> Rows | None:
-        if self._form is None:
-            return self._read_parquet(split, position or 0, until, limit_rows)
-        return self._read_text(self._form, split, position, until, limit_rows)
+        try:
+            if self._form is None:
+                return self._read_parquet(split, position or 0, until, limit_rows)
+            return self._read_text(self._form, split, position, until, limit_rows)
+        except OSError as problem:
+            told = f"FileSource: {self.files[split]!r} cannot be read: {problem.strerror or problem}"
+            if isinstance(problem, IsADirectoryError | NotADirectoryError | PermissionError):
+                raise Misuse(told) from problem
+            if problem.errno is None:  # Arrow's word for what is no Parquet inside
+                raise DataLoss(" ".join(told.split())) from problem
+            if until is not None:
+                raise Retry(told) from problem
+            self._trouble.hears(told.removeprefix("FileSource: "))
+            return None
 
     def _read_text(self, form: TextForm, split: int, position: Any, until: Any, limit_rows: int) -> Rows | None:
         file = self.files[split]

@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from seep.connectors.complete import complete
 from seep.connectors.contract import Rows
 from seep.errors import Misuse
 from seep.model.schema import infer_schema, normalise, physical, record_of, schema_of
@@ -127,6 +128,10 @@ class GeneratorSource:
                     f"GeneratorSource: fn_batch({first}, {count}) gave {record.num_rows} rows of "
                     f"{record.schema.names}; it must give {count} of {self.schema.names}, in the same types"
                 )
+            _, lacking = complete(record, self._declared)
+            if lacking:
+                where = f"fn_batch({first}, {count}), row {lacking[0].position}"
+                raise Misuse(f"GeneratorSource: {where}: {lacking[0].reason}")
             return record
         return record_of(self._rows(first, count), self._declared)
 

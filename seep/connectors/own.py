@@ -13,7 +13,7 @@ import copy
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -256,7 +256,7 @@ class OwnSource:
         answer = _called(self._who, f"read({at!r})", partial(reader.read, at))
         try:
             batches, after = answer
-            flat = [part if isinstance(part, pa.RecordBatch) else list(part) for part in batches]
+            flat = [part if isinstance(part, pa.RecordBatch) else self._rows_in(part) for part in batches]
         except (TypeError, ValueError):
             raise Misuse(f"{self._who}: read({at!r}) answers {answer!r:.100}; give (batches, position)") from None
         rows, after = sum(len(part) for part in flat), self._plain(after)
@@ -265,6 +265,14 @@ class OwnSource:
         if after is None and at is not None and self.endless:
             raise Misuse(f"{self._who}: read({at!r}) answers the end, and it says that it is endless")
         return Chunk(flat, rows, after)
+
+    def _rows_in(self, part: Any) -> list[Any]:
+        """Of anything else the parts, which are no rows, would be taken for rows that do not fit."""
+        rows = list(part)
+        if not isinstance(part, list | Iterator):
+            found = type(part).__name__
+            raise Misuse(f"{self._who}: a batch is a {found}; give each as a list of rows or a pyarrow.RecordBatch")
+        return rows
 
     def _plain(self, position: Any) -> Any:
         """As the epoch log gives it back."""
@@ -289,7 +297,7 @@ class OwnSource:
         return Rows(pa.concat_batches(records), list(place), place.ended, tuple(refused))
 
     def _ordered(self, record: pa.RecordBatch) -> pa.RecordBatch:
-        if set(record.schema.names) != set(self._schema.names):
+        if sorted(record.schema.names) != sorted(self._schema.names):
             found, said = ", ".join(record.schema.names), ", ".join(self._schema.names)
             raise Misuse(f"{self._who}: a batch has the columns {found}; its schema says {said}")
         try:

@@ -29,6 +29,8 @@ class Asked:
 
 
 UNCHANGED = Asked()
+SHOWN_NAMES = 5
+"""Of the files or streams of a source, in a message."""
 _OF_EDGES = (IN, OUT, IN_DIGEST, OUT_DIGEST)
 
 
@@ -140,18 +142,20 @@ def splits_now(where: str, node: Node, saved: Mapping[str, Any]) -> dict[int, tu
     appeared after it was taken have None for a number, where the source knows where they begin."""
     taken_up = getattr(node.make.connector, "taken_up", None)
     positions = {int(split): known[1] for split, known in saved["splits"].items()}
-    before, now = saved.get("names", []), _names_of(node) or []
+    before = saved.get("names", [])
+    now = {name: split for split, name in enumerate(_names_of(node) or [])}
     gone = [name for name in before if name not in now] if now else []
     if gone:
+        there = ", ".join([*list(now)[:SHOWN_NAMES], *["..."] * (len(now) > SHOWN_NAMES)])
         raise Misuse(
-            f"savepoint {where!r} holds {gone[0]!r} of source {node.name!r}, which now has {', '.join(now)}: what was"
+            f"savepoint {where!r} holds {gone[0]!r} of source {node.name!r}, which now has {there}: what was"
             " read of it would be forgotten; give it the files or streams it had, or drop the source to begin anew"
         )
     if taken_up is not None:
         found = taken_up(positions).items()
         return {number: (None if old is None else str(old), position) for number, (old, position) in found}
     if before and now:
-        return {now.index(before[split]): (str(split), position) for split, position in positions.items()}
+        return {now[before[split]]: (str(split), position) for split, position in positions.items()}
     splits = node.make().splits
     lost = [split for split in positions if split >= splits]
     if lost:

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -189,6 +190,12 @@ WRONG: list[tuple[Any, str]] = [
     (KeyError("x"), "read(None) raises KeyError: 'x'"),
     (7, "read(None) answers 7; give (batches, position)"),
     (([7], 1), "read(None) answers ([7], 1); give (batches, position)"),
+    (([{"n": 1}], 1), "a batch is a dict; give each as a list of rows"),
+    (([Number(1)], 1), "a batch is a Number"),
+    (([pa.table({"n": [1]})], 1), "a batch is a Table"),
+    (([pl.DataFrame({"n": [1]})], 1), "a batch is a DataFrame"),
+    ((pa.RecordBatch.from_pydict({"n": [1]}), 1), "a batch is a Int64Array"),
+    (([pa.RecordBatch.from_arrays([pa.array([1])] * 2, ["n", "n"])], 1), "a batch has the columns n, n; its"),
     (([[{"n": 1}]], b"x"), "the position b'x' cannot be kept"),
     (([pa.RecordBatch.from_pydict({"m": [1]})], 1), "a batch has the columns m; its schema says n"),
     (([pa.RecordBatch.from_pydict({"n": ["x"]})], 1), "a batch does not fit its schema"),

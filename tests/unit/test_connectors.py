@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -194,6 +196,44 @@ def test_a_file_that_was_written_anew_stops_with_a_report(tmp_path: Path) -> Non
         source = seep.FileSource(path, follow=follow)
         with pytest.raises(seep.DataLoss, match="was read up to byte 9, and ends before"):
             source.read(0, 9, None, 10, 0)
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_file_that_cannot_be_read_ends_no_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], follow: bool
+) -> None:
+    """It may get better, or it is said in one line that it does not."""
+    path = tmp_path / "a.txt"
+    path.write_text("one\ntwo\n")
+    source = seep.FileSource(path, follow=follow)
+
+    def stale(*_: Any) -> int:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os.path, "getsize", stale)
+        assert source.read(0, 4, None, 10, 0) is None
+        assert source.behind(0, 4, 0) is None
+        with pytest.raises(seep.Retry, match=r"a\.txt' cannot be read: Stale file handle"):
+            source.read(0, 4, 8, 10, 0)
+    assert "a.txt' cannot be read: Stale file handle; trying again" in capsys.readouterr().err
+    assert (found := source.read(0, 4, None, 10, 0)) is not None
+    assert found.record["line"].to_pylist() == ["two"]
+    path.unlink()
+    path.mkdir()
+    for position in (None, 4):
+        with pytest.raises(seep.Misuse, match=r"a\.txt' cannot be read: Is a directory"):
+            source.read(0, position, None, 10, 0)
+
+
+def test_a_parquet_file_that_is_damaged_inside_stops_with_a_report(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pa.table({"n": list(range(10_000))}), path)
+    source, data = seep.FileSource(path), path.read_bytes()
+    path.write_bytes(data[:4] + b"\xff" * 2_000 + data[2_004:])
+    with pytest.raises(seep.DataLoss, match="cannot be read") as refused:
+        source.read(0, None, None, 100_000, 0)
+    assert "\n" not in str(refused.value)
 
 
 @given(data=st.data(), format=st.sampled_from(["csv", "jsonl", "text"]))

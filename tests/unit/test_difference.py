@@ -13,7 +13,7 @@ import pytest
 
 import seep
 from seep.cli.main import main
-from seep.running.difference import difference_of
+from seep.running.difference import _sources, difference_of
 from seep.running.savepoint import Savepoint
 from tests.golden.flow import build as golden
 from tests.saving import save
@@ -136,3 +136,14 @@ def test_what_is_no_savepoint(call: Call, places: dict[int, Path], given: str) -
     assert (code, out) == (2, "")
     assert problem.startswith("seep: there is no savepoint")
     assert problem.count("\n") == 1
+
+
+def test_where_sources_stood_is_told_by_name_where_numbers_may_be_those_of_others() -> None:
+    def stood(files: dict[str, int], named: bool = True) -> dict[str, Any]:
+        splits = {str(number): [0, at, 0, False, 0, {}] for number, at in enumerate(files.values())}
+        return {"lines": {"splits": splits, **({"names": list(files)} if named else {})}}
+
+    before, after = {"b": 5, "c": 7}, {"a": 2, "b": 6, "c": 7}
+    assert _sources(stood(before), stood(after))["changed"] == {"lines": {"a": [None, 2], "b": [5, 6]}}
+    older = _sources(stood(before, named=False), stood(after))["changed"]
+    assert older == {"lines": {"0": [5, 2], "1": [7, 6], "2": [None, 7]}}

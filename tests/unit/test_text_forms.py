@@ -206,5 +206,11 @@ def test_what_is_declared_is_there_in_columns_too(tmp_path: Path) -> None:
     assert decoder.decode([sink.getvalue().to_pybytes()]).refused == [(0, "something in 'inner' is null")]
 
 
+def test_a_generator_gives_what_it_declares() -> None:
+    source = seep.GeneratorSource(fn_batch=lambda first, n: COLUMNS.to_batches()[0].slice(0, n), rows=2, schema=Outer)
+    with pytest.raises(seep.Misuse, match=r"fn_batch\(0, 2\), row 1: column 'n' has no value"):
+        source.read(0, None, None, 10, 0)
+
+
 def test_a_number_that_is_none_is_the_same_when_it_is_read_again() -> None:
     check_source(lambda: seep.MemorySource([{"x": math.nan}, {"x": 1.0}]))
