@@ -42,6 +42,8 @@ class FileSource:
     def __init__(
         self, path: str | os.PathLike[str], format: str | None = None, follow: bool = False, schema: Any = None
     ) -> None:
+        if not isinstance(path, str | os.PathLike):
+            raise Misuse(f"FileSource: {path!r} is no path")
         self.files = _find(os.fspath(path))
         self.format = format or _FORMATS.get(Path(self.files[0]).suffix.lower(), "")
         self.follow = follow

@@ -346,3 +346,42 @@ def test_maps_and_extension_types_pass_through(values: pa.Array) -> None:
     found = seep.run(flow)["out"].sort_by("n").column("value").to_pylist()
     storage = values.storage if isinstance(values, pa.ExtensionArray) else values
     assert found == storage.to_pylist()
+
+
+def _wrong_calls() -> dict[str, tuple[Callable[[seep.Stream], Any], str]]:
+    class Same(seep.Operator):
+        def on_row(self, row: Any, ctx: Any) -> None: ...
+
+    return {
+        "two conditions": (
+            lambda s: s.filter(pl.col("item") > 1, pl.col("amount") > 1),
+            "filter: .*put several together",
+        ),
+        "of a Table": (
+            lambda s: s.key_by("item").table().filter(pl.col("item") > 1, pl.col("item") > 2),
+            "put several",
+        ),
+        "no literal": (lambda s: s.with_columns(x=object()), "with_columns: x=<object .* no plain value"),
+        "an object": (lambda s: s.select(x={"a": int}), "select: 'x' would be a column of"),
+        "128 bits": (lambda s: s.with_columns(x=pl.col("item").cast(pl.Int128)), "'x' would be a column of Int128"),
+        "inside": (lambda s: s.select(x=pl.struct(pl.lit(10**30).alias("y"))), "'x' would be a column of Struct"),
+        "a list": (lambda s: s.map(lambda row: row, schema=[("x", int)]), "map: .*no column type for"),
+        "outs": (lambda s: s.apply(Same, out={"x": int}, outs=["alerts"]), "apply: outs=.*by name"),  # type: ignore[arg-type]
+        "suffix": (lambda s: s.key_by("item").join(s.key_by("item"), "1s", suffix=None), "join: suffix=None"),  # type: ignore[arg-type]
+        "names": (
+            lambda s: s.key_by("item").window(seep.tumbling("1s"), names=None, n=seep.count()),
+            "window: names=None",
+        ),  # type: ignore[call-overload]
+        "how": (lambda s: s.key_by("item").join(s.key_by("item"), "1s", how=["left"]), "join: how="),  # type: ignore[arg-type]
+        "state": (lambda s: seep.ValueState([int]), "ValueState: a state cannot keep"),  # type: ignore[arg-type]
+        "from": (lambda s: seep.FileSource(None), "FileSource: None is no path"),  # type: ignore[arg-type]
+        "to": (lambda s: seep.FileSink(None), "FileSink: None is no path"),  # type: ignore[arg-type]
+    }
+
+
+@pytest.mark.parametrize("wrong", _wrong_calls())
+def test_wrong_values_are_one_line(wrong: str) -> None:
+    call, message = _wrong_calls()[wrong]
+    with pytest.raises(seep.Misuse, match=message) as caught:
+        call(sales(time="at")[1])
+    assert "\n" not in str(caught.value)
