@@ -385,3 +385,32 @@ def test_wrong_values_are_one_line(wrong: str) -> None:
     with pytest.raises(seep.Misuse, match=message) as caught:
         call(sales(time="at")[1])
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("verb", ["map", "flat_map", "filter", "reduce", "route", "apply"])
+@pytest.mark.parametrize("per_epoch", [1, 3, None])
+def test_a_function_that_raises_stop_iteration_fails_on_its_row_alone(verb: str, per_epoch: int | None) -> None:
+    class Same(seep.Operator):
+        def on_row(self, row: Any, ctx: Any) -> None:
+            ctx.emit(chosen(row))
+
+    def chosen(row: Any) -> Any:
+        return next(iter([row] if row.n % 3 else []))
+
+    flow = seep.Flow("rows")
+    rows = flow.source("rows", seep.MemorySource([{"n": n} for n in range(7)], per_epoch=per_epoch))
+    made: Any = {
+        "map": lambda: rows.map(chosen, schema=rows.schema),
+        "flat_map": lambda: rows.flat_map(lambda row: [chosen(row)], schema=rows.schema),
+        "filter": lambda: rows.filter(lambda row: bool(chosen(row))),
+        "reduce": lambda: rows.key_by().reduce(lambda old, row: chosen(row)),
+        "route": lambda: rows.route(lambda row: chosen(row).n),
+        "apply": lambda: rows.apply(Same, out=rows.schema),
+    }[verb]()
+    made.collect("out")
+    made.errors.collect("errors")
+    result = seep.run(flow)
+    # The first row of a key is what `reduce` begins with.
+    wrong = [3, 6] if verb == "reduce" else [0, 3, 6]
+    assert [row["row"] for row in result["errors"].to_pylist()] == [f'{{"n": {n}}}' for n in wrong]
+    assert sorted(result["out"].column("n").to_pylist()) == ([5] if verb == "reduce" else [1, 2, 4, 5])
