@@ -83,8 +83,19 @@ def evaluate_empty(empty: pl.DataFrame, expression: pl.Expr) -> pl.DataFrame:
 
 
 def normalise_empty(frame: pl.DataFrame) -> pa.Schema:
-    """The plain Arrow types of a frame's columns."""
+    """The plain Arrow types of a frame's columns; refuses those that only Polars has."""
+    for name, kind in frame.schema.items():
+        if _is_foreign(kind):
+            raise Misuse(f"{name!r} would be a column of {kind}, which there is not; cast it")
     return physical(frame.clear().to_arrow().schema)
+
+
+def _is_foreign(kind: Any) -> bool:
+    if isinstance(kind, pl.Struct):
+        return any(_is_foreign(field.dtype) for field in kind.fields)
+    if isinstance(kind, pl.List | pl.Array):
+        return _is_foreign(kind.inner)
+    return str(kind) in ("Object", "Int128", "UInt128")
 
 
 def refuse_neighbours(expression: pl.Expr, schema: pa.Schema) -> None:

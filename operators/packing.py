@@ -4,6 +4,7 @@ read back is data, not code.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from types import UnionType
@@ -51,6 +52,8 @@ def holds(kind: Any) -> bool:
     >>> holds(int), holds(dict[str, list[date]]), holds(int | None), holds(complex), holds(list[complex])
     (True, True, True, False, False)
     """
+    if not isinstance(kind, Hashable):
+        return False
     if kind in (Any, object, None, Ellipsis) or isinstance(kind, TypeVar | str):
         return True
     origin = get_origin(kind)

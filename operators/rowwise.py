@@ -70,6 +70,14 @@ def rows_in(record: pa.RecordBatch) -> Iterator[Row]:
     return map(make, zip(*(column.to_pylist() for column in record.columns), strict=True))
 
 
+def _results(function: Callable[[Any], Any], record: pa.RecordBatch) -> list[Any]:
+    """What the function gives for each row."""
+    results = list(map(function, rows_in(record)))
+    if len(results) < record.num_rows:  # to `map` that is the end of the rows
+        raise RuntimeError("the function raised StopIteration, as next(..) does where nothing is left")
+    return results
+
+
 VALUE = "value"
 """The column of a function that returns a scalar."""
 
@@ -96,7 +104,7 @@ class MapRows:
 
     def run(self, batch: ArrowBatch, site: Site) -> dict[str, ArrowBatch]:
         def work(part: ArrowBatch) -> tuple[ArrowBatch, Any]:
-            results = list(map(self.function, rows_in(part.record)))
+            results = _results(self.function, part.record)
             kept = np.array([result is not None for result in results], np.bool_)
             filled = results if kept.all() else [result for result in results if result is not None]
             return ArrowBatch(record_of_results(filled, self.schema), part.buckets[kept]), part.buckets[~kept]
@@ -129,9 +137,9 @@ class FlatMapRows:
 
     def _expand(self, part: ArrowBatch) -> tuple[ArrowBatch, npt.NDArray[np.int64]]:
         """The new rows, and how many each row has given."""
-        made: list[Any] = list(map(self.function, rows_in(part.record)))
+        made = _results(self.function, part.record)
         if not set(map(type, made)) <= {list, tuple}:
-            made = list(map(list, made))
+            made = [list(rows) for rows in made]
         record = record_of_results(list(chain.from_iterable(made)), self.schema)
         numbers = np.array(list(map(len, made)), np.int64)
         return ArrowBatch(record, np.repeat(part.buckets, numbers)), numbers

@@ -87,7 +87,8 @@ class Failure:
 
 def describe(error: BaseException) -> str:
     """In one line: Polars says some of its errors in many."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def halving(

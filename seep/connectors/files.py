@@ -54,6 +54,8 @@ class FileSource:
     def __init__(
         self, path: str | os.PathLike[str], format: str | None = None, follow: bool = False, schema: Any = None
     ) -> None:
+        if not isinstance(path, str | os.PathLike):
+            raise Misuse(f"FileSource: {path!r} is no path")
         self._given = os.path.abspath(os.fspath(path))
         self.files = _find(os.fspath(path))
         self.split_names = _named(os.fspath(path), self.files)

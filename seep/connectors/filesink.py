@@ -41,6 +41,8 @@ class FileSink:
     def __init__(self, path: str | os.PathLike[str], format: str = "parquet") -> None:
         if format not in _ENDINGS:
             raise Misuse(f"FileSink: format={format!r}; choose one of {', '.join(_ENDINGS)}")
+        if not isinstance(path, str | os.PathLike):
+            raise Misuse(f"FileSink: {path!r} is no path")
         self.path = Path(path).absolute()  # workers may be elsewhere
         self.format = format
         self._run = ""

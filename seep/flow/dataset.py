@@ -211,11 +211,19 @@ def expressions_of(expressions: tuple[Any, ...], named: Mapping[str, Any]) -> li
                 raise Misuse(f"{one!r} is neither a column name nor a Polars expression")
             found.append(pl.col(one) if isinstance(one, str) else one)
     for name, given in named.items():
-        value = pl.col(given) if isinstance(given, str) else given if isinstance(given, pl.Expr) else pl.lit(given)
-        found.append(value.alias(name))
+        found.append(_value(name, given).alias(name))
     if not found:
         raise Misuse("no columns are given")
     return found
+
+
+def _value(name: str, given: Any) -> pl.Expr:
+    if isinstance(given, str | pl.Expr):
+        return pl.col(given) if isinstance(given, str) else given
+    try:
+        return pl.lit(given)
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
+        raise Misuse(f"{name}={given!r} is no column name, no Polars expression and no plain value") from error
 
 
 def known_columns(schema: pa.Schema, names: tuple[Any, ...]) -> None:
@@ -224,8 +232,10 @@ def known_columns(schema: pa.Schema, names: tuple[Any, ...]) -> None:
             raise Misuse(f"unknown column {name!r}; there are {', '.join(schema.names)}")
 
 
-def known_on_error(on_error: str) -> None:
-    if on_error not in ON_ERROR:
+def known_on_error(on_error: Any) -> None:
+    if isinstance(on_error, pl.Expr):
+        raise Misuse("there is one condition; put several together, such as (a) & (b)")
+    if not isinstance(on_error, str) or on_error not in ON_ERROR:
         raise Misuse(f"on_error={on_error!r}; choose one of {', '.join(ON_ERROR)}")
 
 

@@ -26,15 +26,17 @@ def made(head: Any, arguments: dict[str, Any], name: str, ports: tuple[int, ...]
     return head(**arguments, name=name, ports=ports)
 
 
-def join(left: Stream, right: Stream, within: Within | None, window: Tumbling | None, how: str, suffix: str) -> Stream:
+def join(left: Stream, right: Stream, within: Within | None, window: Tumbling | None, how: Any, suffix: str) -> Stream:
     from seep.flow.stream import Stream
 
     keys, right_keys = key_of(left, "join"), key_of(right, "join")
     kinds = [[one.schema.field(key).type for key in one.keys or ()] for one in (left, right)]
     if kinds[0] != kinds[1]:
         raise Misuse(f"the keys pair by position and must be of equal types: {_shown(left)} and {_shown(right)}")
-    if how not in HOW:
+    if not isinstance(how, str) or how not in HOW:
         raise Misuse(f"how={how!r}; choose one of {', '.join(HOW)}")
+    if not isinstance(suffix, str):
+        raise Misuse(f"suffix={suffix!r}; give text, such as '_right'")
     _refuse_filled_times(left, right, how)
     renamed = _right_names(left, right, suffix)
     timed = [one.timed() for one in (left, right)]

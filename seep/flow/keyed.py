@@ -107,7 +107,7 @@ def apply(
     others: tuple[Stream | Broadcast, ...],
     out: Any,
     every: str | timedelta | None,
-    outs: dict[str, Any],
+    outs: dict[str, Any] | None,
     on_error: str,
 ) -> Applied:
     from seep.flow.broadcasting import Broadcast
@@ -141,6 +141,9 @@ def apply(
         raise Misuse("a BatchOperator has no on_tick; leave out every=")
     if not columnar and (every is not None) != overrides(made, "on_tick"):
         raise Misuse("every= and on_tick belong together; give both or neither")
+    outs = {} if outs is None else outs
+    if not isinstance(outs, dict):
+        raise Misuse(f"outs={outs!r}; give the side outputs by name, such as outs={{'alerts': Alert}}")
     if {"out", "errors", "late"} & set(outs):
         raise Misuse("'out', 'errors' and 'late' are no names for side outputs")
     outputs = {"out": schema_of(out), **{name: schema_of(given) for name, given in outs.items()}}

@@ -358,7 +358,7 @@ class Stream(Dataset):
                 if not isinstance(other, Stream | Broadcast):
                     raise Misuse(f"{other!r} is no Stream; of a Table take .changes()")
                 self._same_flow(other)
-            return keyed.apply(self, operator, others, out, every, outs or {}, on_error)
+            return keyed.apply(self, operator, others, out, every, outs, on_error)
 
     def _same_flow(self, other: Dataset | Broadcast) -> None:
         if other.flow is not self.flow:

@@ -54,7 +54,7 @@ def window(
     stream: Stream,
     window: Window,
     emit: str | Every,
-    names: tuple[str, str],
+    names: Any,
     aggregates: dict[str, Spec],
     on_error: str,
 ) -> Any:
@@ -62,7 +62,7 @@ def window(
     from seep.flow.table import Table
 
     keys = key_of(stream, "window")
-    if len({*keys, *names}) != len(keys) + 2:
+    if not isinstance(names, tuple | list) or len({*keys, *names}) != len(keys) + 2:
         raise Misuse(f"names={names!r}; give two names, for start and end, that no key column has")
     refuse_names(names)
     refuse_clash((*keys, *names), tuple(aggregates))

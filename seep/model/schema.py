@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -116,7 +116,7 @@ def type_of(hint: Any, where: str = "") -> tuple[pa.DataType, bool]:
     if origin in (typing.Required, typing.NotRequired):
         inner, nullable = type_of(arguments[0], where)
         return inner, nullable or origin is typing.NotRequired
-    if hint in _SCALARS:
+    if isinstance(hint, Hashable) and hint in _SCALARS:
         return _SCALARS[hint], False
     if origin in (typing.Union, types.UnionType):
         real = [a for a in arguments if a is not type(None)]

@@ -346,3 +346,71 @@ def test_maps_and_extension_types_pass_through(values: pa.Array) -> None:
     found = seep.run(flow)["out"].sort_by("n").column("value").to_pylist()
     storage = values.storage if isinstance(values, pa.ExtensionArray) else values
     assert found == storage.to_pylist()
+
+
+def _wrong_calls() -> dict[str, tuple[Callable[[seep.Stream], Any], str]]:
+    class Same(seep.Operator):
+        def on_row(self, row: Any, ctx: Any) -> None: ...
+
+    return {
+        "two conditions": (
+            lambda s: s.filter(pl.col("item") > 1, pl.col("amount") > 1),
+            "filter: .*put several together",
+        ),
+        "of a Table": (
+            lambda s: s.key_by("item").table().filter(pl.col("item") > 1, pl.col("item") > 2),
+            "put several",
+        ),
+        "no literal": (lambda s: s.with_columns(x=object()), "with_columns: x=<object .* no plain value"),
+        "an object": (lambda s: s.select(x={"a": int}), "select: 'x' would be a column of"),
+        "128 bits": (lambda s: s.with_columns(x=pl.col("item").cast(pl.Int128)), "'x' would be a column of Int128"),
+        "inside": (lambda s: s.select(x=pl.struct(pl.lit(10**30).alias("y"))), "'x' would be a column of Struct"),
+        "a list": (lambda s: s.map(lambda row: row, schema=[("x", int)]), "map: .*no column type for"),
+        "outs": (lambda s: s.apply(Same, out={"x": int}, outs=["alerts"]), "apply: outs=.*by name"),  # type: ignore[arg-type]
+        "suffix": (lambda s: s.key_by("item").join(s.key_by("item"), "1s", suffix=None), "join: suffix=None"),  # type: ignore[arg-type]
+        "names": (
+            lambda s: s.key_by("item").window(seep.tumbling("1s"), names=None, n=seep.count()),
+            "window: names=None",
+        ),  # type: ignore[call-overload]
+        "how": (lambda s: s.key_by("item").join(s.key_by("item"), "1s", how=["left"]), "join: how="),  # type: ignore[arg-type]
+        "state": (lambda s: seep.ValueState([int]), "ValueState: a state cannot keep"),  # type: ignore[arg-type]
+        "from": (lambda s: seep.FileSource(None), "FileSource: None is no path"),  # type: ignore[arg-type]
+        "to": (lambda s: seep.FileSink(None), "FileSink: None is no path"),  # type: ignore[arg-type]
+    }
+
+
+@pytest.mark.parametrize("wrong", _wrong_calls())
+def test_wrong_values_are_one_line(wrong: str) -> None:
+    call, message = _wrong_calls()[wrong]
+    with pytest.raises(seep.Misuse, match=message) as caught:
+        call(sales(time="at")[1])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("verb", ["map", "flat_map", "filter", "reduce", "route", "apply"])
+@pytest.mark.parametrize("per_epoch", [1, 3, None])
+def test_a_function_that_raises_stop_iteration_fails_on_its_row_alone(verb: str, per_epoch: int | None) -> None:
+    class Same(seep.Operator):
+        def on_row(self, row: Any, ctx: Any) -> None:
+            ctx.emit(chosen(row))
+
+    def chosen(row: Any) -> Any:
+        return next(iter([row] if row.n % 3 else []))
+
+    flow = seep.Flow("rows")
+    rows = flow.source("rows", seep.MemorySource([{"n": n} for n in range(7)], per_epoch=per_epoch))
+    made: Any = {
+        "map": lambda: rows.map(chosen, schema=rows.schema),
+        "flat_map": lambda: rows.flat_map(lambda row: [chosen(row)], schema=rows.schema),
+        "filter": lambda: rows.filter(lambda row: bool(chosen(row))),
+        "reduce": lambda: rows.key_by().reduce(lambda old, row: chosen(row)),
+        "route": lambda: rows.route(lambda row: chosen(row).n),
+        "apply": lambda: rows.apply(Same, out=rows.schema),
+    }[verb]()
+    made.collect("out")
+    made.errors.collect("errors")
+    result = seep.run(flow)
+    # The first row of a key is what `reduce` begins with.
+    wrong = [3, 6] if verb == "reduce" else [0, 3, 6]
+    assert [row["row"] for row in result["errors"].to_pylist()] == [f'{{"n": {n}}}' for n in wrong]
+    assert sorted(result["out"].column("n").to_pylist()) == ([5] if verb == "reduce" else [1, 2, 4, 5])
