@@ -38,11 +38,13 @@ class Claim:
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path / "running", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.is_mine = True
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.is_mine = True
         except BlockingIOError:
             self.is_mine = False
+        except OSError:
+            pass  # a file system without locks, where the store is a server: nobody can say
 
     def release(self) -> None:
         """Once, or more often."""

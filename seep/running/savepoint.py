@@ -197,5 +197,5 @@ def _refuse_taken(path: Path) -> None:
 
 def _is_remainder(path: Path) -> bool:
     """Of one whose process was killed: the manifest comes last."""
-    names = {one.name for one in path.iterdir()} if path.is_dir() else {""}
-    return "manifest.json" not in names and {name.partition(".")[0] for name in names} <= _BEGUN
+    names = {one.name for one in path.iterdir()} if path.is_dir() else set()
+    return "store" in names and "manifest.json" not in names and {n.partition(".")[0] for n in names} <= _BEGUN

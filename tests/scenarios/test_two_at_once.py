@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import threading
 from pathlib import Path
 
 import pytest
 
 import seep
-from seep.running.before import Claim
+from seep.running.before import Claim, claimed
 from seep.running.result import Result
 from seep.runtime.home import job_path
 from tests.scenarios.conftest import Start
@@ -73,3 +75,13 @@ def test_who_resumes_takes_over_from_one_that_does_nothing_any_more(home: Path) 
     last = Claim(path)
     assert last.is_mine
     last.release()
+
+
+def test_where_a_file_system_has_no_locks_nobody_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unable(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", unable)
+    claim = claimed(tmp_path, "numbers", False)
+    assert claim.is_mine
+    claim.release()

@@ -90,7 +90,7 @@ def test_one_that_could_not_be_written_leaves_nothing(tmp_path: Path, files: Pat
     assert not (tmp_path / "v1").exists()
 
 
-@pytest.mark.parametrize("remainder", [("key",), ("key", "store"), ("key", "store", "manifest.json.7.8.tmp"), ()])
+@pytest.mark.parametrize("remainder", [("store",), ("key", "store"), ("key", "store", "manifest.json.7.8.tmp")])
 def test_what_a_killed_process_had_begun_is_not_in_the_way(
     tmp_path: Path, files: Path, remainder: tuple[str, ...]
 ) -> None:
@@ -105,14 +105,15 @@ def test_what_a_killed_process_had_begun_is_not_in_the_way(
     assert {one.name for one in saved(tmp_path, "count").path.iterdir()} == {"key", "store", "manifest.json"}
 
 
-@pytest.mark.parametrize("there", ["manifest.json", "notes.txt"])
+@pytest.mark.parametrize("there", ["manifest.json", "notes.txt", "key", "."])
 def test_another_or_what_is_not_ours_is_never_replaced(tmp_path: Path, files: Path, there: str) -> None:
-    (tmp_path / "savepoints" / "v1").mkdir(parents=True)
-    (tmp_path / "savepoints" / "v1" / there).touch()
+    begun = tmp_path / "savepoints" / "v1"
+    begun.mkdir(parents=True)
+    (begun / there).touch()
     for write in (lambda: new_savepoint(tmp_path, "v1"), lambda: saved(tmp_path)):
         with pytest.raises(seep.Misuse, match="savepoint 'v1' exists already"):
             write()
-    assert (tmp_path / "savepoints" / "v1" / there).exists()
+    assert (begun / there).exists()
 
 
 @pytest.mark.parametrize("part", ["key", "manifest.json"])
