@@ -25,7 +25,7 @@ def turns_of(flow: Flow, loading: set[Vertex]) -> dict[Vertex, int]:
     for vertex in flow.vertices:
         if vertex.verb == "join_table":
             filled = sources_of(vertex.inputs[:1]) & loading
-            for source in sources_of(vertex.inputs[1:]) & loading:
+            for source in _sending(vertex.inputs[1:]) & loading:
                 before[source] |= filled - {source}
     for middle in loading:  # those before them, too
         for source in loading:
@@ -37,6 +37,15 @@ def turns_of(flow: Flow, loading: set[Vertex]) -> dict[Vertex, int]:
         turns[source] = max((turns[one] + 1 for one in plain[source]), default=0)
     last = max(turns.values(), default=-1) + 1
     return {vertex: turns.get(vertex, last) for vertex in flow.vertices if vertex.kind == "source"}
+
+
+def _sending(inputs: tuple[Input, ...]) -> set[Vertex]:
+    """The sources whose rows come in here; not those that were only looked up on the way."""
+    found: set[Vertex] = set()
+    for vertex in (way.tap.vertex for given in inputs for way in chains(given.lineage)):
+        passed = vertex.inputs[1:] if vertex.verb == "join_table" else vertex.inputs
+        found |= {vertex} if vertex.kind == "source" else _sending(passed)
+    return found
 
 
 def sources_of(inputs: tuple[Input, ...], timed: bool = False) -> set[Vertex]:

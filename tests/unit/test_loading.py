@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import seep
@@ -96,6 +97,24 @@ def test_a_source_that_fills_another_table_waits_all_the_same() -> None:
     result = seep.run(flow)
     assert [row["times"] for row in result["sold"].to_pylist()] == [50, 50, 50]
     assert [row["order"] for row in result["latest"].to_pylist()] == [2]
+
+
+def test_who_was_looked_up_on_the_way_does_not_wait_for_the_rows_that_went_on() -> None:
+    for as_of in (False, True):
+        flow = Flow("shop")
+        known = flow.source("prices", MemorySource(PRICES, per_epoch=1)).key_by("item").table()
+        at = [{"item": row["item"], "at": datetime(2024, 1, 1, tzinfo=UTC)} for row in PRICES]
+        orders = flow.source("orders", MemorySource(at), time="at").key_by("item")
+        sold = orders.join_table(known)
+        latest = orders.table(history="1h") if as_of else orders.table()
+        sold.join_table(latest, as_of=as_of).collect("again")
+        sold.select("item", "price").collect("sold")
+        assert {name: node.turn for name, node in compile_flow(flow).nodes.items() if node.kind == "source"} == {
+            "prices": 0,
+            "orders": 1,
+        }
+        found = seep.run(flow)["sold"].to_pylist()
+        assert sorted(found, key=lambda row: row["price"]) == PRICES
 
 
 def test_two_that_would_wait_for_each_other_load_together() -> None:
