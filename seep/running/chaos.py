@@ -99,6 +99,16 @@ class Verdict:
 _SHARES = {"p50": 0.5, "p90": 0.9, "max": 1.0}
 
 
+def unshown(verdict: Verdict) -> list[str]:
+    """Why it shows nothing, though nothing was wrong."""
+    found = []
+    if not any(verdict.done.values()):
+        found.append("nothing of the plan was done; give it more time, or a flow with something to kill or scale")
+    if not verdict.compared:
+        found.append("no row was to come out meanwhile, so nothing was compared; let the flow have input")
+    return found
+
+
 class Chaos:
     def __init__(self, job: Target, path: Path, seed: int = 42) -> None:
         self.job = job
@@ -130,6 +140,7 @@ class Chaos:
             witness.close()
         tell("comparing with the same input in one piece", 0.95)
         self._hear(witness, upto)
+        self.verdict.problems += unshown(self.verdict)
         return self.verdict
 
     def _act(self, todo: list[Deed], seconds: float, tell: Tell) -> None:

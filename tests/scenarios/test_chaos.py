@@ -16,7 +16,7 @@ import pytest
 import seep
 from seep.cli.main import main
 from seep.errors import Misuse, Retry
-from seep.running.chaos import Chaos, Verdict
+from seep.running.chaos import Chaos, Verdict, unshown
 from seep.running.deeds import deeds
 from seep.running.job import Job
 from seep.testing import chaos
@@ -205,3 +205,10 @@ def test_nothing_is_scaled_where_there_is_no_operator() -> None:
     chaos: Any = SimpleNamespace(verdict=Verdict(done={"scale": 1}), random=Random(1), job=None)
     Chaos._scale(chaos, {"kinds": {"in": "source", "out": "sink"}, "operators": {"in": [{}], "out": [{}]}})
     assert chaos.verdict.done == {"scale": 0}
+
+
+def test_a_verdict_on_nothing_is_not_good() -> None:
+    """Whoever relies on it would take for proven what was never tried."""
+    assert unshown(Verdict(done={"kill": 1}, compared=7)) == []
+    for verdict, why in ((Verdict(done={"kill": 0}, compared=7), "of the plan"), (Verdict(done={"kill": 1}), "no row")):
+        assert [why in one for one in unshown(verdict)] == [True]
