@@ -146,7 +146,11 @@ def test_a_mark_at_the_beginning_is_no_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize("format", ["csv", "jsonl", "text"])
 @pytest.mark.parametrize(
     ("data", "what"),
-    [(gzip.compress(b"n\n1\n", mtime=0), "compressed"), ("n\n1\n".encode("utf-16"), "UTF-16"), (b"PK\x03\x04", "archive")],
+    [
+        (gzip.compress(b"n\n1\n", mtime=0), "compressed"),
+        ("n\n1\n".encode("utf-16"), "UTF-16"),
+        (b"PK\x03\x04", "archive"),
+    ],
 )
 def test_what_is_no_text_is_refused(tmp_path: Path, format: str, data: bytes, what: str) -> None:
     """As CSV it would have no rows, as text rows of nonsense."""
