@@ -230,6 +230,9 @@ class SimStore:
             return StoreReply(effect.token, error="lost"), None
         self._accept(partition, value.generation)
         found = self.checkpoints.setdefault(partition, {})
+        _, newest = self.fallen.get(partition, (0, 0))
+        if newest in found and found[newest].generation == value.generation:
+            del self.fallen[partition]  # it was read by somebody who is fenced; who wrote it goes on from it
         before, damaged = found.get(version), self.damaged.pop((partition, version), None)
         found[version] = value
 

@@ -12,7 +12,7 @@ from seep.model.epoch import Progress
 from seep.model.ids import BEGINNING, Generation, KeyRange, PartitionId
 from seep.partition.outputs import Cursor
 from seep.partition.source import SourcePartition
-from seep.protocol.effects import Append, FenceStore
+from seep.protocol.effects import Append, FenceStore, LoadCheckpoints, PutCheckpoint
 from seep.protocol.messages import Subscribe, SubscriptionId
 from seep.sim.checks import Watch, unrest
 from seep.sim.oracle import Violation
@@ -119,3 +119,21 @@ def test_only_what_nobody_was_told_of_is_lost() -> None:
         assert kept == list(range(1, len(kept) + 1))
         assert len(kept) >= 5
         assert [epoch for epoch, _ in store.history[SOURCE]] == kept
+
+
+@pytest.mark.parametrize(("writer", "counted"), [(1, [3, 2]), (2, [3, 1])])
+def test_who_was_read_by_somebody_else_has_not_fallen_back(stage: Stage, writer: int, counted: list[int]) -> None:
+    """A newer generation begins from the point before a damaged one; the one that wrote it, and goes on, does not."""
+    saved = stage.world.store.points(PART)[0]
+    store = SimStore()
+    store.perform(FenceStore(1, PART, Generation(1, 1), 0))
+    for version in (1, 2):
+        point = with_fields(saved, version=version, parent=0, before=None, generation=Generation(1, 1))
+        store.perform(PutCheckpoint(1, point))
+    assert store.damage(PART)
+    store.perform(LoadCheckpoints(1, PART))
+    assert [point.version for point in store.points(PART)] == [1]
+    point = with_fields(saved, version=3, parent=0, before=None, generation=Generation(1, writer))
+    store.perform(FenceStore(1, PART, point.generation, 0))
+    store.perform(PutCheckpoint(1, point))
+    assert [point.version for point in store.points(PART)] == counted
