@@ -25,6 +25,7 @@ from seep.flow.grouping import Local, Shuffle, ToOne
 from seep.flow.guarded import guarded
 from seep.flow.hints import item_schema, row_schema
 from seep.flow.logical import After, Lineage, Merge, Stage, Tap, has_union
+from seep.flow.parts import Splits
 from seep.flow.place import at_place
 from seep.flow.timed import event_time_of, time_settings
 from seep.flow.windows import Every, Tumbling, Window
@@ -37,26 +38,16 @@ if TYPE_CHECKING:
 Names = tuple[str, str]
 
 
-class Splits:
-    """The parts of a `split`, by name, ``rest``, and the ``errors`` of all."""
-
-    def __init__(self, parts: dict[str, Stream]) -> None:
-        self._parts = parts
-
-    @property
-    def errors(self) -> Stream:
-        """The dead letters of the conditions: row, error, operator, epoch, position."""
-        return self._parts["rest"].errors
-
-    def __getattr__(self, name: str) -> Stream:
-        parts: dict[str, Stream] = self.__dict__["_parts"]
-        if name not in parts:
-            raise AttributeError(f"no part {name!r}; there are {', '.join(parts)}, and errors")
-        return parts[name]
-
-
 class Stream(Dataset):
-    """An append-only stream of rows."""
+    """Rows that stay as they are; each verb gives another Stream, or a Table.
+
+    >>> import seep
+    >>> flow = seep.Flow("sales")
+    >>> sales = flow.source("sales", seep.MemorySource([{"n": 2, "price": 3}, {"n": 0, "price": 5}]))
+    >>> sales.filter(pl.col("n") > 0).select(paid=pl.col("n") * pl.col("price")).collect("paid")
+    >>> seep.run(flow)["paid"].to_pylist()
+    [{'paid': 6}]
+    """
 
     # --- vectorised ------------------------------------------------------------------------------------------------
 

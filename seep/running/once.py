@@ -29,7 +29,7 @@ DAY_MS = 86_400_000.0
 
 
 def run(flow: Flow, on: str = "inline", **options: Any) -> Result:
-    """Run to the end of the input and give back what was collected.
+    """Run a flow to the end of its input, and give back what it collected: a pyarrow.Table for each name.
 
     >>> import seep
     >>> flow = seep.Flow("evens")
