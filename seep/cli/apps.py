@@ -175,6 +175,7 @@ def restore(
 def _run(flow: Flow, on: str, json: bool, options: dict[str, Any], restore: dict[str, Any] | None = None) -> None:
     from seep.running import run as run_once
     from seep.running import start
+    from seep.runtime.deadletters import NAME as LETTERS
 
     if on == "inline":
         _refuse_lasting(options)
@@ -200,6 +201,9 @@ def _run(flow: Flow, on: str, json: bool, options: dict[str, Any], restore: dict
             follower.close()
     rows = {name: table.num_rows for name, table in result.items()}
     show([{"flow": flow.name, "state": "ended", "rows": rows}], json, _ended_lines)
+    letters = job_path(flow.name) / LETTERS
+    if on != "inline" and letters.exists():
+        typer.echo(f"seep: rows that failed, and that no .errors stream takes, are in {letters}", err=True)
 
 
 def _refuse_lasting(options: dict[str, Any]) -> None:
