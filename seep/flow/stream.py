@@ -92,7 +92,7 @@ class Stream(Dataset):
             return self._projected(self._stage("drop", step), step)
 
     def rename(self, **new: str) -> Stream:
-        """``rename(new="old")``."""
+        """The same columns, some of them under other names: ``rename(new="old")``."""
         with at_place("rename"):
             step = renaming(self.schema, new)
             return self._projected(self._stage("rename", step), step)
@@ -109,7 +109,7 @@ class Stream(Dataset):
             return self._mapped("map", MapRows("map", fn, row_schema(fn, schema), on_error))
 
     def flat_map(self, fn: Callable[[Any], Iterable[Any]], schema: Any = None, on_error: str = "dead_letter") -> Stream:
-        """``fn(row)`` gives any number of rows."""
+        """``fn(row)`` gives any number of rows, as a list or a generator."""
         with at_place("flat_map"):
             known_on_error(on_error)
             return self._mapped("flat_map", FlatMapRows("flat_map", fn, item_schema(fn, schema), on_error))
@@ -342,7 +342,9 @@ class Stream(Dataset):
         outs: dict[str, Any] | None = None,
         on_error: str = "dead_letter",
     ) -> Applied:
-        """Run a user's Operator, by key with state or unkeyed and stateless; or a BatchOperator, by key."""
+        """Run an operator of your own: an `Operator`, keyed with state or unkeyed without, or a `BatchOperator`, keyed.
+
+        ``out`` is the schema of what it emits, ``outs`` that of further outputs, `others` are further inputs."""
         with at_place("apply"):
             known_on_error(on_error)
             for other in others:
@@ -385,6 +387,6 @@ class Applied(Stream):
     """What `apply` gives: its main output; the others by name."""
 
     def out(self, name: str) -> Stream:
-        """A side output declared with ``outs=``."""
+        """One of the further outputs, which were declared with ``outs=``."""
         with at_place("out"):
             return self._side(name, None)

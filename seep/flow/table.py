@@ -111,7 +111,7 @@ class Table(Dataset):
             return remade(self, "drop", dropping(self.schema, columns), None, "fail")
 
     def rename(self, **new: str) -> Table:
-        """``rename(new="old")``."""
+        """The same columns, some of them under other names: ``rename(new="old")``."""
         with at_place("rename"):
             return self._kept("rename", renaming(self.wire, new))
 

@@ -37,6 +37,9 @@ def run(flow: Flow, on: str = "inline", **options: Any) -> Result:
     >>> numbers.filter(lambda row: row.n % 2 == 0).collect("evens")
     >>> seep.run(flow)["evens"].to_pylist()
     [{'n': 0}, {'n': 2}]
+
+    ``on`` is ``"inline"`` (this process, in virtual time), ``"local"``, ``"spark"`` or ``"ray"``; the other options are
+    those of `seep.start`, inline `restore`, `rename` and `drop` alone.
     """
     if on != "inline":
         job = start(flow, on=on, **options)
