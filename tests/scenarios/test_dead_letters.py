@@ -24,6 +24,18 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_an_error_counts_no_rows_of_a_batch() -> None:
+    """It said "row 0" of whatever row it was, since the row was tried alone."""
+    flow = seep.Flow("counted")
+    rows = flow.source("rows", seep.MemorySource([{"n": n} for n in range(4)]))
+    halves = rows.map(lambda row: {"n": row.n / 2}, schema={"n": int})
+    halves.collect("halves")
+    halves.errors.collect("errors")
+    errors = seep.run(flow)["errors"].column("error").to_pylist()
+    told = "Misuse: column 'n': the row has {}, which is not a int64; round it, or declare a float"
+    assert errors == [told.format(0.5), told.format(1.5)]
+
+
 APP = """
 import seep
 
