@@ -23,7 +23,10 @@ help:
 	@echo "make mutants       breaks each rule of the protocol and sees the simulator find it"
 	@echo "make chaos         kill -9 and SIGSTOP on real processes: KILLS=$(KILLS)"
 	@echo "make bench         BENCH=$(BENCH)"
-	@echo "make setup lint format type arch docs requirements clean"
+	@echo "make setup         .venv with all that seep needs; make java, prometheus, kafka or servers: what tests need beside it"
+	@echo "make format        puts the code into shape; make lint, type or arch: one check alone"
+	@echo "make docs          these pages as HTML in docs/_build/html"
+	@echo "make requirements  writes the pins; make clean: removes what was made"
 
 setup: $(STAMP)
 

@@ -254,7 +254,7 @@ def evaluate(record: pa.RecordBatch, expressions: dict[str, pl.Expr]) -> dict[st
 
 
 def count(column: str | pl.Expr | None = None) -> Spec:
-    """Rows; with a column, its values that are not null.
+    """How many rows there are; with a column, how many of its values are not null.
 
     >>> str(count())
     'count()'

@@ -38,7 +38,8 @@ MAX_REPEATS = 10_000
 
 
 class Operator:
-    """Base of users' operators: declare states as class attributes, write `on_row` and what else is needed.
+    """Subclass it for an operator of your own: declare its states as class attributes, write `on_row`, and what else
+    is needed of `on_timer`, `on_tick` and `on_epoch`.
 
     >>> from operators.states import ValueState
     >>> class Total(Operator):

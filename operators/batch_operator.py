@@ -36,7 +36,7 @@ _ROWS = "rows."
 
 
 class BatchOperator:
-    """Base of users' columnar operators: declare `TableState`s as class attributes, write `on_batch`.
+    """Subclass it for an operator of your own on whole columns: declare `TableState`s, write `on_batch`.
 
     >>> import pyarrow.compute as pc
     >>> class Totals(BatchOperator):

@@ -75,9 +75,9 @@ class _Own(Spec):
 
 
 class Aggregate(_Own):
-    """An aggregate of your own over one value for each key, which may be anything that a state may hold.
+    """An aggregate of your own: one value for each key, which may be anything that a state may hold.
 
-    Without `merge` it works in every window whose rows are added one by one.
+    `merge` may be left out; then the aggregate is refused where parts have to be put together, as in sessions.
 
     >>> class Longest(Aggregate):
     ...     def zero(self) -> str:
@@ -111,8 +111,10 @@ class Aggregate(_Own):
 
 
 class BatchAggregate(_Own):
-    """The same on columns: ``zero`` names the columns of the state and what each begins with (a float, int or bool),
-    and the methods get them as numpy arrays, one element for each group, to change in place.
+    """An aggregate of your own on whole columns: faster than `Aggregate`, which is called for each value.
+
+    ``zero`` names the columns of the state and what each begins with (a float, int or bool). The methods get them as
+    numpy arrays, one element for each group, to change in place.
 
     >>> class Energy(BatchAggregate):
     ...     zero = {"sum": 0.0}

@@ -68,10 +68,22 @@ class Declared(ABC, Generic[C]):
 
 
 class ValueState(Declared[Value[T]], Generic[T]):
-    """One value for each key: ``total = seep.ValueState(int, default=0)``, then ``self.total.value += 1``.
+    """One value for each key, `None` or the default until it is set.
 
     A list, dict or set may be changed in place; its time to live counts from when it was set. Each call that reads it
-    costs a copy, so what grows large belongs into a ListState, MapState or SetState.
+    costs a copy, so what grows large belongs in a ListState, MapState or SetState.
+
+    >>> import seep
+    >>> class Length(seep.Operator):
+    ...     total = seep.ValueState(int, default=0)
+    ...     def on_row(self, row, ctx):
+    ...         self.total.value += len(row.page)
+    ...         ctx.emit({"n": self.total.value})
+    >>> flow = seep.Flow("visits")
+    >>> visits = flow.source("visits", seep.MemorySource([{"user": "ann", "page": p} for p in "aba"]))
+    >>> visits.key_by("user").apply(Length(), out={"n": int}).collect("out")
+    >>> [row["n"] for row in seep.run(flow)["out"].to_pylist()]
+    [1, 2, 3]
     """
 
     def __init__(self, kind: type[T], default: T | None = None, ttl: str | timedelta | None = None) -> None:
@@ -86,14 +98,40 @@ class ValueState(Declared[Value[T]], Generic[T]):
 
 
 class CounterState(Declared[Counter]):
-    """A number for each key: ``hits = seep.CounterState()``, then ``self.hits.add(1)`` and ``self.hits.value``."""
+    """A number for each key, which begins at 0.
+
+    >>> import seep
+    >>> class Hits(seep.Operator):
+    ...     hits = seep.CounterState()
+    ...     def on_row(self, row, ctx):
+    ...         self.hits.add(1)
+    ...         ctx.emit({"n": self.hits.value})
+    >>> flow = seep.Flow("visits")
+    >>> visits = flow.source("visits", seep.MemorySource([{"user": "ann", "page": p} for p in "aba"]))
+    >>> visits.key_by("user").apply(Hits(), out={"n": int}).collect("out")
+    >>> [row["n"] for row in seep.run(flow)["out"].to_pylist()]
+    [1, 2, 3]
+    """
 
     def cell(self, keeper: Keeper) -> Counter:
         return Counter(keeper, self.ttl_ms, 0)
 
 
 class ListState(Declared[Items[T]], Generic[T]):
-    """A list for each key: ``seen = seep.ListState(str)``, then ``self.seen.append("x")``."""
+    """A list for each key, empty at first.
+
+    >>> import seep
+    >>> class Path(seep.Operator):
+    ...     pages = seep.ListState(str)
+    ...     def on_row(self, row, ctx):
+    ...         self.pages.append(row.page)
+    ...         ctx.emit({"n": "".join(self.pages)})
+    >>> flow = seep.Flow("visits")
+    >>> visits = flow.source("visits", seep.MemorySource([{"user": "ann", "page": p} for p in "aba"]))
+    >>> visits.key_by("user").apply(Path(), out={"n": str}).collect("out")
+    >>> [row["n"] for row in seep.run(flow)["out"].to_pylist()]
+    ['a', 'ab', 'aba']
+    """
 
     def __init__(self, kind: type[T], ttl: str | timedelta | None = None) -> None:
         super().__init__(ttl, kind)
@@ -104,7 +142,20 @@ class ListState(Declared[Items[T]], Generic[T]):
 
 
 class MapState(Declared[Mapping[K, V]], Generic[K, V]):
-    """A dict for each key: ``seen = seep.MapState(str, int, ttl="1h")``, then ``self.seen["x"] = 1``."""
+    """A dict for each key, empty at first; with ``ttl="1h"`` an entry is forgotten an hour after it was written.
+
+    >>> import seep
+    >>> class OfPage(seep.Operator):
+    ...     seen = seep.MapState(str, int, ttl="1h")
+    ...     def on_row(self, row, ctx):
+    ...         self.seen[row.page] = self.seen.get(row.page, 0) + 1
+    ...         ctx.emit({"n": self.seen[row.page]})
+    >>> flow = seep.Flow("visits")
+    >>> visits = flow.source("visits", seep.MemorySource([{"user": "ann", "page": p} for p in "aba"]))
+    >>> visits.key_by("user").apply(OfPage(), out={"n": int}).collect("out")
+    >>> [row["n"] for row in seep.run(flow)["out"].to_pylist()]
+    [1, 1, 2]
+    """
 
     def __init__(self, key: type[K], value: type[V], ttl: str | timedelta | None = None) -> None:
         super().__init__(ttl, key, value)
@@ -116,7 +167,20 @@ class MapState(Declared[Mapping[K, V]], Generic[K, V]):
 
 
 class SetState(Declared[Members[T]], Generic[T]):
-    """A set for each key: ``seen = seep.SetState(str)``, then ``self.seen.add("x")``."""
+    """A set for each key, empty at first.
+
+    >>> import seep
+    >>> class Pages(seep.Operator):
+    ...     seen = seep.SetState(str)
+    ...     def on_row(self, row, ctx):
+    ...         self.seen.add(row.page)
+    ...         ctx.emit({"n": len(self.seen)})
+    >>> flow = seep.Flow("visits")
+    >>> visits = flow.source("visits", seep.MemorySource([{"user": "ann", "page": p} for p in "aba"]))
+    >>> visits.key_by("user").apply(Pages(), out={"n": int}).collect("out")
+    >>> [row["n"] for row in seep.run(flow)["out"].to_pylist()]
+    [1, 2, 2]
+    """
 
     def __init__(self, kind: type[T], ttl: str | timedelta | None = None) -> None:
         super().__init__(ttl, kind)

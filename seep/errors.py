@@ -8,9 +8,13 @@ from __future__ import annotations
 
 
 class SeepError(Exception):
-    """Anything seep raises on purpose.
+    """Anything that seep raises on purpose.
 
     ``history`` holds what led here, oldest first, one line each; reports print it below the message.
+
+    >>> error = DataLoss("count/0: no checkpoint is valid", history=("checkpoint 8: wrong checksum",))
+    >>> isinstance(error, SeepError), str(error), error.history
+    (True, 'count/0: no checkpoint is valid', ('checkpoint 8: wrong checksum',))
     """
 
     def __init__(self, message: str, history: tuple[str, ...] = ()) -> None:
@@ -19,27 +23,69 @@ class SeepError(Exception):
 
 
 class Misuse(SeepError):
-    """The flow or the call is wrong: change it. The message says what is wrong, where, and what to do."""
+    """The flow or the call is wrong: change it. The message says what is wrong, where, and what to do.
+
+    >>> import seep
+    >>> try:
+    ...     seep.tumbling("soon")
+    ... except seep.Misuse as error:
+    ...     print(error)  # doctest: +ELLIPSIS
+    <...>:2: tumbling: duration 'soon': write a number and one of us, ms, s, m, h, d, such as '10s'
+    """
 
 
 class Retry(SeepError):
-    """It did not work this time and nothing was changed: try again."""
+    """It did not work this time and nothing was changed: try again.
+
+    >>> answers = [Retry("a savepoint is being taken"), "scaled"]
+    >>> def ask():
+    ...     answer = answers.pop(0)
+    ...     if isinstance(answer, Retry):
+    ...         raise answer
+    ...     return answer
+    >>> try:
+    ...     done = ask()
+    ... except Retry:
+    ...     done = ask()
+    >>> done
+    'scaled'
+    """
 
 
 class Rebuild(SeepError):
-    """What is in memory can no longer be trusted: drop it and restore from the newest checkpoint."""
+    """What is in memory can no longer be trusted: drop it and restore from the newest checkpoint.
+
+    Workers do so by themselves.
+
+    >>> str(Rebuild("a row was taken half"))
+    'a row was taken half'
+    """
 
 
 class Fenced(SeepError):
-    """A newer generation has taken over: stop, write nothing more."""
+    """A newer generation has taken over: stop, write nothing more.
+
+    >>> str(Fenced("count/0: generation 3 writes here now"))
+    'count/0: generation 3 writes here now'
+    """
 
 
 class DataLoss(SeepError):
-    """Something that was promised is gone or damaged: stop with a report, never go on silently."""
+    """Something that was promised is gone or damaged: stop with a report, never go on silently.
+
+    `Job.wait` raises it where a flow has stopped because of it.
+
+    >>> str(DataLoss("sales: offset 17 is gone"))
+    'sales: offset 17 is gone'
+    """
 
 
 class Bug(SeepError):
-    """seep has broken one of its own rules: stop and report."""
+    """seep has broken one of its own rules: stop and report.
+
+    >>> str(Bug("two partitions own bucket 7"))
+    'two partitions own bucket 7'
+    """
 
 
 KINDS = {kind.__name__: kind for kind in (SeepError, Misuse, Retry, Rebuild, Fenced, DataLoss, Bug)}

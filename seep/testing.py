@@ -71,7 +71,7 @@ class _Fed:
 
 
 class Driver:
-    """Feed a flow by hand, break it, and look at what comes out.
+    """Runs a flow in a test: feed it by hand, break it, and look at what comes out.
 
     >>> import seep
     >>> flow = seep.Flow("words")
@@ -338,10 +338,13 @@ def _is_halved(vertex: Vertex) -> bool:
 
 
 def chaos(job: Job, plan: str, seconds: float, seed: int = 42) -> Verdict:
-    """Kill, pause, cut and scale a real job for so long, by a plan such as ``kill every 5s; scale random``.
+    """Kill, pause, cut and scale a real job for so many seconds, by a plan, and judge it.
 
-    ``assert chaos(job, plan, 30).good``: it came back after every kill, and its sinks have committed what the same
-    input gives in one piece: nothing lost, doubled, wrong or out of order. On local processes, Spark and Ray alike.
+        verdict = chaos(job, "kill every 5s; scale random", seconds=30)
+        assert verdict.good, verdict
+
+    Good means: it came back after every kill, and its sinks have committed what the same input gives in one piece,
+    nothing lost, doubled, wrong or out of order. It works on local processes, Spark and Ray alike.
     """
     lasts = seconds_number("seconds", seconds)
     return Chaos(job.unwaiting(), job.directory.path, seed).run(plan, lasts, seed)

@@ -119,12 +119,14 @@ def run(
     ] = None,
     spare: Spare = None,
     recover_in: Annotated[
-        int, typer.Option("--recover-in", metavar="PARTS", min=1, help="a dead partition comes back as so many")
+        int, typer.Option("--recover-in", metavar="PARTS", min=1, help="a partition that dies comes back as so many")
     ] = 1,
     flow: One = None,
     json: Json = False,
 ) -> None:
-    """Run a flow until its input ends or it is stopped; Ctrl-C stops it. Several flows of an app run beside each other.
+    """Run a flow until its input ends, or until Ctrl-C.
+
+    Several flows of an app run beside each other.
 
     Example: seep run app.py --workers 3
     """
@@ -139,7 +141,7 @@ def run(
 
 def restore(
     app: App,
-    savepoint: Annotated[str, typer.Argument(help="a savepoint's name, its directory, or its address")],
+    savepoint: Annotated[str, typer.Argument(metavar="SAVEPOINT", help="its name, its directory, or its address")],
     on: On = "local",
     workers: Workers = 2,
     master: Master = None,
@@ -173,6 +175,7 @@ def restore(
 def _run(flow: Flow, on: str, json: bool, options: dict[str, Any], restore: dict[str, Any] | None = None) -> None:
     from seep.running import run as run_once
     from seep.running import start
+    from seep.runtime.deadletters import NAME as LETTERS
 
     if on == "inline":
         _refuse_lasting(options)
@@ -198,6 +201,9 @@ def _run(flow: Flow, on: str, json: bool, options: dict[str, Any], restore: dict
             follower.close()
     rows = {name: table.num_rows for name, table in result.items()}
     show([{"flow": flow.name, "state": "ended", "rows": rows}], json, _ended_lines)
+    letters = job_path(flow.name) / LETTERS
+    if on != "inline" and letters.exists():
+        typer.echo(f"seep: rows that failed, and that no .errors stream takes, are in {letters}", err=True)
 
 
 def _refuse_lasting(options: dict[str, Any]) -> None:
@@ -212,7 +218,9 @@ def _ended_lines(answer: dict[str, Any]) -> list[str]:
 
 
 def check(app: App, json: Json = False) -> None:
-    """Find what is wrong with a flow before anything runs. Exit code 2 when something is.
+    """Find what is wrong with a flow before anything runs.
+
+    Exit code 2 when something is.
 
     Example: seep check app.py
     """

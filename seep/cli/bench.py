@@ -19,7 +19,8 @@ def bench(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="keyed-count, recovery, ..., or module:Class, a workload of yours; none: all that have peers"
+            metavar="NAME",
+            help="keyed-count, recovery, ..., or module:Class, a workload of yours; none: all that have peers",
         ),
     ] = None,
     on: Annotated[str, typer.Option("--on", help="local, spark or ray")] = "local",
@@ -62,7 +63,9 @@ def bench(
     ] = None,
     plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="draw what was measured")] = None,
 ) -> None:
-    """Measure, and compare the result with an independent one. Exit code 1 when it is not the same.
+    """Measure, and check the result against an independent one.
+
+    Exit code 1 when it is not the same.
 
     Example: seep bench keyed-window --peers polars,flink
     """

@@ -26,7 +26,7 @@ def graph(
     flow: One = None,
     json: Json = False,
 ) -> None:
-    """A flow's physical plan: its nodes and the streams between them.
+    """What will run: a flow's nodes, and the streams between them.
 
     Example: seep graph app.py --format svg > flow.svg
     """

@@ -18,10 +18,12 @@ from seep.runtime.home import job_path
 SHOWN = 20
 """Decisions and steps, the latest."""
 
-Flow = Annotated[str, typer.Argument(help="the flow's name")]
+Flow = Annotated[str, typer.Argument(metavar="FLOW", help="the flow's name")]
 
 
-def ps(flow: Annotated[str | None, typer.Argument(help="only this flow")] = None, json: Json = False) -> None:
+def ps(
+    flow: Annotated[str | None, typer.Argument(metavar="FLOW", help="only this flow")] = None, json: Json = False
+) -> None:
     """What runs: flows, their operators and partitions.
 
     Example: seep ps sales
@@ -41,10 +43,10 @@ def ps(flow: Annotated[str | None, typer.Argument(help="only this flow")] = None
 
 def explain(
     flow: Flow,
-    operator: Annotated[str | None, typer.Argument(help="only this operator")] = None,
+    operator: Annotated[str | None, typer.Argument(metavar="OPERATOR", help="only this operator")] = None,
     json: Json = False,
 ) -> None:
-    """Who is slow, whom the watermark waits for, and what the controller decided and why, with the numbers it saw.
+    """Who is slow, who holds event time back, what was decided, why.
 
     Example: seep explain sales store-minute
     """
@@ -54,7 +56,7 @@ def explain(
 
 def scale(
     flow: Flow,
-    target: Annotated[str, typer.Argument(metavar="OPERATOR=N")],
+    target: Annotated[str, typer.Argument(metavar="OPERATOR=N", help="an operator, and how many partitions")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="change nothing, say what would be replaced")] = False,
     json: Json = False,
 ) -> None:
@@ -72,7 +74,7 @@ def scale(
 def _scale_lines(answer: dict[str, Any]) -> list[str]:
     name, count = answer["operator"], answer["count"]
     if not answer.get("dry_run"):
-        return [f"{name}: {count} partitions asked for"]
+        return [f"{name}: {count} {'partition' if count == 1 else 'partitions'} now"]
     old = [f"  {partition}, buckets {buckets}" for partition, buckets in answer["old"].items()]
     if not old:
         return [f"{name}: {answer['now']} partitions as it is; nothing would change"]
@@ -80,8 +82,14 @@ def _scale_lines(answer: dict[str, Any]) -> list[str]:
     return [f"{name}: {answer['now']} -> {count} partitions (nothing was changed); it would replace", *old, new]
 
 
-def rebalance(flow: Flow, operator: Annotated[str, typer.Argument(metavar="OPERATOR")], json: Json = False) -> None:
-    """Give an operator's partitions key ranges of equal load, while it runs; as many as there are.
+def rebalance(
+    flow: Flow,
+    operator: Annotated[str, typer.Argument(metavar="OPERATOR", help="whose partitions")],
+    json: Json = False,
+) -> None:
+    """Give an operator's partitions key ranges of equal load.
+
+    It goes on running, with as many partitions as before.
 
     Example: seep rebalance sales store-minute
     """
@@ -89,8 +97,14 @@ def rebalance(flow: Flow, operator: Annotated[str, typer.Argument(metavar="OPERA
     show([answer], json, lambda a: [f"{a['operator']}: {'' if a['rebalanced'] else 'not '}rebalanced, {a['why']}"])
 
 
-def kill(flow: Flow, target: Annotated[str, typer.Argument(metavar="OPERATOR/PARTITION")], json: Json = False) -> None:
-    """SIGKILL the worker that runs a partition; its other partitions die with it.
+def kill(
+    flow: Flow,
+    target: Annotated[str, typer.Argument(metavar="OPERATOR/PARTITION", help="as `seep ps` shows it")],
+    json: Json = False,
+) -> None:
+    """Kill (SIGKILL) the worker that runs a partition.
+
+    Its other partitions die with it; all of them recover.
 
     Example: seep kill sales store-minute/0
     """
@@ -103,7 +117,7 @@ def kill(flow: Flow, target: Annotated[str, typer.Argument(metavar="OPERATOR/PAR
 
 def savepoint(
     flow: Flow,
-    name: Annotated[str, typer.Argument(help="the savepoint's name, or s3://BUCKET/FOLDER")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="the savepoint's name, or s3://BUCKET/FOLDER")],
     json: Json = False,
 ) -> None:
     """Keep the whole flow's state at one epoch under a name.
@@ -114,7 +128,10 @@ def savepoint(
 
 
 def audit(flow: Flow, json: Json = False) -> None:
-    """Do the books balance: in = out + filtered + pending + late + dead letters. Exit code 1 when they do not.
+    """Do the books balance? Nothing lost, nothing doubled.
+
+    Every row that came in is accounted for: in = out + filtered + pending + late + dead letters. Exit code 1 when the
+    books do not balance.
 
     Example: seep audit sales
     """
@@ -131,6 +148,8 @@ def stop(
 ) -> None:
     """End a flow; its state stays.
 
+    Without --drain it ends at once; `seep run --resume` goes on from there.
+
     Example: seep stop sales --drain
     """
     show([client.ask(flow, "POST", "stop", {"drain": drain})], json, lambda a: [f"{a['flow']} stops ({a['stopping']})"])
@@ -139,11 +158,13 @@ def stop(
 def chaos(
     flow: Flow,
     plan: Annotated[str, typer.Option("--plan", help="such as: kill every 5s; pause 2s every 20s; scale random")],
-    seconds: Annotated[str, typer.Option("--for", help="how long")] = "60s",
-    seed: Annotated[int, typer.Option("--seed")] = 42,
+    seconds: Annotated[str, typer.Option("--for", help="how long to break it")] = "60s",
+    seed: Annotated[int, typer.Option("--seed", help="chooses whom and when")] = 42,
     json: Json = False,
 ) -> None:
-    """Kill, pause, cut and scale a running flow; a verdict. Exit code 1 when anything was lost, doubled or reordered.
+    """Kill, pause, cut and scale a running flow, and judge it.
+
+    Exit code 1 when anything was lost, doubled or reordered.
 
     Example: seep chaos sales --plan "kill every 5s; scale random" --for 60s
     """

@@ -21,7 +21,9 @@ Saved = Annotated[str, typer.Argument(metavar="SAVEPOINT", help="its directory, 
 
 
 def diff(one: Saved, other: Saved, json: Json = False) -> None:
-    """What differs from one savepoint to another: operators, keys, source positions. Exit code 1 when anything does.
+    """What differs between two savepoints.
+
+    Operators, keys, and how far sources have read. Exit code 1 when anything differs.
 
     Example: seep diff sales/v1 sales/v2
     """

@@ -26,7 +26,9 @@ def simulate(
     ] = None,
     json: Json = False,
 ) -> None:
-    """What scaling policies would have done with a load: cost, lag, moves.
+    """What scaling policies would have done with a load.
+
+    What each would have cost, how long rows would have waited, how often it would have moved.
 
     Example: seep simulate --policy rate --policy my_module:Mine --trace recorded.csv --plot policies.png
     """

@@ -24,7 +24,9 @@ def state(
     ] = None,
     json: Json = False,
 ) -> None:
-    """What operators remember, by SQL: at one epoch of the running flow, which does not stop for it, or at a savepoint.
+    """What operators remember, by SQL.
+
+    At one epoch of the running flow, which does not stop for it, or at a savepoint.
 
     Example: seep state sales "select * from store_minute where revenue > 1000"
     """

@@ -17,7 +17,7 @@ def upgrade(
     flow: Flow,
     app: App,
     operator: Annotated[
-        list[str] | None, typer.Option("--operator", metavar="NAME", help="only this one; all that changed, else")
+        list[str] | None, typer.Option("--operator", metavar="NAME", help="only this one; else all that have changed")
     ] = None,
     drop: Annotated[
         list[str] | None,
@@ -25,7 +25,9 @@ def upgrade(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Have operators run the code of another version of the app, from one epoch on, while the flow runs.
+    """Give operators new code while they run.
+
+    From one epoch on they run the code of this version of the app.
 
     Example: seep upgrade sales app.py --operator visits
     """

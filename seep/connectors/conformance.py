@@ -178,6 +178,14 @@ def check_sink(
 
     ``make()`` gives the sink, ``read()`` the rows that others see by now, with the columns `key` and `n`: every row
     that was written, those of a key in their order; or, of a sink that ``upserts``, the rows of a Table by `key`.
+
+    >>> import json, seep, tempfile
+    >>> from pathlib import Path
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> def read():
+    ...     files = sorted(folder.iterdir())
+    ...     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    >>> check_sink(lambda: seep.FileSink(folder, format="jsonl"), read)
     """
     random = Random(seed)
     sink: Sink = _started(make())

@@ -11,9 +11,16 @@ from seep.model.arrow import BUCKET
 
 
 class ConsoleSink:
-    """Prints each row as a line of JSON. After a restart the last epoch may be printed again.
+    """Prints a line for each row: the sink's name, and the row as JSON. After a crash the last epoch may come again.
 
-    In a job that is the console of a worker, its log; `seep run` on local workers shows it as it comes.
+    In a job the lines go to the worker's log; `seep run` on local workers shows them as they come.
+
+    >>> import seep
+    >>> flow = seep.Flow("words")
+    >>> flow.source("words", seep.MemorySource([{"word": "a"}, {"word": "b"}])).sink("screen", seep.ConsoleSink())
+    >>> result = seep.run(flow)
+    screen: {"word": "a"}
+    screen: {"word": "b"}
     """
 
     kind = "console"

@@ -49,6 +49,12 @@ class FileSource:
 
     The files are those found when the flow is built: one that appears later in the directory is not read, not even with
     ``follow=True``; a flow that is built anew finds it. The format comes from the name's ending unless it is given.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp(), "sales.csv")
+    >>> _ = path.write_text("store,amount\\nOslo,1.5\\n")
+    >>> FileSource(path).schema.names
+    ['store', 'amount']
     """
 
     def __init__(

@@ -34,7 +34,16 @@ _ENDINGS = {"parquet": ".parquet", "csv": ".csv", "jsonl": ".jsonl"}
 
 
 class FileSink:
-    """Files in a directory, as ``parquet``, ``csv`` or ``jsonl``; of a Table, its changes."""
+    """Files in a directory, as ``parquet``, ``csv`` or ``jsonl``; of a Table, its changes.
+
+    >>> import seep, tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> flow = seep.Flow("words")
+    >>> flow.source("words", seep.MemorySource([{"word": "a"}])).sink("kept", seep.FileSink(folder, format="jsonl"))
+    >>> result = seep.run(flow)
+    >>> [file.read_text() for file in folder.iterdir()]
+    ['{"word": "a"}\\n']
+    """
 
     kind = "file"
 

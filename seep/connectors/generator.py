@@ -29,7 +29,10 @@ ENDLESS = 2**62
 
 
 class GeneratorSource:
-    """``fn(i) -> row`` for i = 0, 1, ...; or ``fn_batch(first, n) -> RecordBatch``. ``rate`` is rows a second in all.
+    """Rows made from their numbers 0, 1, ...: by ``fn(i) -> row``, or by ``fn_batch(first, n) -> RecordBatch``.
+
+    ``rate`` is how many rows come in a second, as many as can be without it; ``rows`` how many there are in all, else
+    they never end.
 
     >>> GeneratorSource(lambda i: {"n": i}, rows=10).read(0, None, None, 3, 0).record.to_pylist()
     [{'n': 0}, {'n': 1}, {'n': 2}]

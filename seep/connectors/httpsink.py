@@ -32,7 +32,7 @@ _OURS = ("content-length", "transfer-encoding")
 
 
 class HttpSink:
-    """A POST for each epoch that has rows: JSON objects, one a line; of a Table, its changes.
+    """Sends a POST for each epoch that has rows: JSON objects, one a line; of a Table, its changes.
 
     The header ``Idempotency-Key`` names the epoch: the same key always has the same rows, and a server that leaves out
     what it has seen has each row once. It is sent until the answer is 2xx; in a flow with

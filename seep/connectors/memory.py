@@ -14,7 +14,10 @@ from seep.model.schema import infer_schema, normalise, physical, record_of, sche
 
 
 class MemorySource:
-    """Rows (dicts, dataclasses, tuples), a pyarrow Table or a polars DataFrame; ``per_epoch``: so many in each epoch.
+    """Rows that are there: dicts, dataclasses, tuples, a pyarrow.Table, a polars.DataFrame.
+
+    ``per_epoch`` is how many of them go into an epoch.
+
 
     >>> MemorySource([{"word": "a"}, {"word": "b"}], per_epoch=1).schema.names
     ['word']
@@ -64,7 +67,14 @@ def in_one_piece(given: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
 
 
 class MemorySink:
-    """Keeps every row: `seep.run` gives it back as a pyarrow Table under the sink's name."""
+    """Keeps every row: `seep.run` gives them back as a pyarrow.Table, under the sink's name. `collect` is short for it.
+
+    >>> import seep
+    >>> flow = seep.Flow("words")
+    >>> flow.source("words", seep.MemorySource([{"word": "a"}])).sink("kept", seep.MemorySink())
+    >>> seep.run(flow)["kept"].to_pylist()
+    [{'word': 'a'}]
+    """
 
     kind = "memory"
 

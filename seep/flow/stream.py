@@ -25,6 +25,7 @@ from seep.flow.grouping import Local, Shuffle, ToOne
 from seep.flow.guarded import guarded
 from seep.flow.hints import item_schema, row_schema
 from seep.flow.logical import After, Lineage, Merge, Stage, Tap, has_union
+from seep.flow.parts import Splits
 from seep.flow.place import at_place
 from seep.flow.timed import event_time_of, time_settings
 from seep.flow.windows import Every, Tumbling, Window
@@ -37,26 +38,16 @@ if TYPE_CHECKING:
 Names = tuple[str, str]
 
 
-class Splits:
-    """The parts of a `split`, by name, ``rest``, and the ``errors`` of all."""
-
-    def __init__(self, parts: dict[str, Stream]) -> None:
-        self._parts = parts
-
-    @property
-    def errors(self) -> Stream:
-        """The dead letters of the conditions: row, error, operator, epoch, position."""
-        return self._parts["rest"].errors
-
-    def __getattr__(self, name: str) -> Stream:
-        parts: dict[str, Stream] = self.__dict__["_parts"]
-        if name not in parts:
-            raise AttributeError(f"no part {name!r}; there are {', '.join(parts)}, and errors")
-        return parts[name]
-
-
 class Stream(Dataset):
-    """An append-only stream of rows."""
+    """Rows that stay as they are; each verb gives another Stream, or a Table.
+
+    >>> import seep
+    >>> flow = seep.Flow("sales")
+    >>> sales = flow.source("sales", seep.MemorySource([{"n": 2, "price": 3}, {"n": 0, "price": 5}]))
+    >>> sales.filter(pl.col("n") > 0).select(paid=pl.col("n") * pl.col("price")).collect("paid")
+    >>> seep.run(flow)["paid"].to_pylist()
+    [{'paid': 6}]
+    """
 
     # --- vectorised ------------------------------------------------------------------------------------------------
 
@@ -101,7 +92,7 @@ class Stream(Dataset):
             return self._projected(self._stage("drop", step), step)
 
     def rename(self, **new: str) -> Stream:
-        """``rename(new="old")``."""
+        """The same columns, some of them under other names: ``rename(new="old")``."""
         with at_place("rename"):
             step = renaming(self.schema, new)
             return self._projected(self._stage("rename", step), step)
@@ -118,7 +109,7 @@ class Stream(Dataset):
             return self._mapped("map", MapRows("map", fn, row_schema(fn, schema), on_error))
 
     def flat_map(self, fn: Callable[[Any], Iterable[Any]], schema: Any = None, on_error: str = "dead_letter") -> Stream:
-        """``fn(row)`` gives any number of rows."""
+        """``fn(row)`` gives any number of rows, as a list or a generator."""
         with at_place("flat_map"):
             known_on_error(on_error)
             return self._mapped("flat_map", FlatMapRows("flat_map", fn, item_schema(fn, schema), on_error))
@@ -351,7 +342,9 @@ class Stream(Dataset):
         outs: dict[str, Any] | None = None,
         on_error: str = "dead_letter",
     ) -> Applied:
-        """Run a user's Operator, by key with state or unkeyed and stateless; or a BatchOperator, by key."""
+        """Run an operator of your own: an `Operator`, keyed with state or unkeyed without, or a `BatchOperator`, keyed.
+
+        ``out`` is the schema of what it emits, ``outs`` that of further outputs, `others` are further inputs."""
         with at_place("apply"):
             known_on_error(on_error)
             for other in others:
@@ -394,6 +387,6 @@ class Applied(Stream):
     """What `apply` gives: its main output; the others by name."""
 
     def out(self, name: str) -> Stream:
-        """A side output declared with ``outs=``."""
+        """One of the further outputs, which were declared with ``outs=``."""
         with at_place("out"):
             return self._side(name, None)

@@ -47,7 +47,15 @@ _GROUPED = ("aggregate", "top")
 
 
 class Table(Dataset):
-    """One current row for each key; at most one change for each key and epoch."""
+    """One current row for each key; at most one change for each key and epoch.
+
+    >>> import seep
+    >>> flow = seep.Flow("prices")
+    >>> prices = flow.source("prices", seep.MemorySource([{"item": "tea", "price": 3}, {"item": "tea", "price": 4}]))
+    >>> prices.key_by("item").table().named("prices-now").collect("now")
+    >>> seep.run(flow)["now"].to_pylist()
+    [{'item': 'tea', 'price': 4}]
+    """
 
     stream_only = _STREAM_ONLY
     versions: Versions | None = None
@@ -103,7 +111,7 @@ class Table(Dataset):
             return remade(self, "drop", dropping(self.schema, columns), None, "fail")
 
     def rename(self, **new: str) -> Table:
-        """``rename(new="old")``."""
+        """The same columns, some of them under other names: ``rename(new="old")``."""
         with at_place("rename"):
             return self._kept("rename", renaming(self.wire, new))
 

@@ -72,8 +72,9 @@ def sliding(size: str | timedelta, every: str | timedelta, offset: str | timedel
 
 
 def session(gap: str | timedelta, inclusive: bool = False) -> Session:
-    """Rows of a key that follow each other within the gap; rows just the gap apart are two sessions, or with
-    ``inclusive=True`` one.
+    """Windows of rows of a key that follow each other within the gap.
+
+    Rows exactly the gap apart are two sessions; with ``inclusive=True`` they are one.
 
     >>> session("30s")
     Session(gap_us=30000000, inclusive=False)
@@ -83,7 +84,7 @@ def session(gap: str | timedelta, inclusive: bool = False) -> Session:
 
 
 def count_window(n: int, every: int | None = None) -> CountWindow:
-    """So many rows of a key, in the order in which they arrive; ``every``: after how many rows the next one begins.
+    """Windows of so many rows of a key, as they arrive; ``every``: after how many rows the next window begins.
 
     >>> count_window(100), count_window(100, every=10)
     (CountWindow(rows=100, every=100), CountWindow(rows=100, every=10))

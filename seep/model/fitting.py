@@ -70,12 +70,14 @@ def _fitted(values: Sequence[Any], declared: pa.Field, kind: pa.DataType) -> pa.
 
 def _bad_value(values: Sequence[Any], declared: pa.Field, kind: pa.DataType, problem: Exception) -> str:
     for row, value in enumerate(values):
+        # A dead letter is found by trying its row alone: a number would be of no list that anybody knows.
+        where = f"row {row}" if len(values) > 1 else "the row"
         try:
             _fitted([value], declared, kind)
         except _Unfit as unfit:
-            return f"row {row} has {unfit}"
+            return f"{where} has {unfit}"
         except _REFUSED:
-            return f"row {row} has {value!r}, which is not a {kind}"
+            return f"{where} has {value!r}, which is not a {kind}"
     return str(problem)
 
 

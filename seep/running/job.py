@@ -68,8 +68,16 @@ def start(
 ) -> Job:
     """Start a flow and give back the handle to it; `restore` names a savepoint to start from.
 
-    A savepoint of another version of the flow: `rename` maps names of operators and sources that have changed since
-    (``{"old": "new"}``), `drop` names what may be lost: operators and sources, or ``"visits.seen"``, a column or state.
+    >>> import seep
+    >>> flow = seep.Flow("digits")
+    >>> numbers = flow.source("numbers", seep.GeneratorSource(lambda i: {"digit": i % 10}, rows=1000))
+    >>> numbers.key_by("digit").aggregate(n=seep.count()).named("count").collect("counts")
+    >>> job = seep.start(flow, workers=1)
+    >>> job.wait()["counts"].num_rows
+    10
+
+    Of a savepoint of another version of the flow, `rename` maps the names of operators and sources that have changed
+    since (``{"old": "new"}``); `drop` names what may be lost: operators, sources, columns, states (``"visits.seen"``).
     `store` is the address of a Redis that keeps checkpoints, logs and journal (``redis://127.0.0.1:6379/0``); without
     one the job's directory does. `checkpoints` is a folder of an object store for the checkpoints alone
     (``s3://BUCKET/FOLDER``). `resume` goes on from the durable store of a job whose processes are gone.

@@ -29,7 +29,7 @@ DAY_MS = 86_400_000.0
 
 
 def run(flow: Flow, on: str = "inline", **options: Any) -> Result:
-    """Run to the end of the input and give back what was collected.
+    """Run a flow to the end of its input, and give back what it collected: a pyarrow.Table for each name.
 
     >>> import seep
     >>> flow = seep.Flow("evens")
@@ -37,6 +37,9 @@ def run(flow: Flow, on: str = "inline", **options: Any) -> Result:
     >>> numbers.filter(lambda row: row.n % 2 == 0).collect("evens")
     >>> seep.run(flow)["evens"].to_pylist()
     [{'n': 0}, {'n': 2}]
+
+    ``on`` is ``"inline"`` (this process, in virtual time), ``"local"``, ``"spark"`` or ``"ray"``; the other options are
+    those of `seep.start`, inline `restore`, `rename` and `drop` alone.
     """
     if on != "inline":
         job = start(flow, on=on, **options)

@@ -43,6 +43,12 @@ def test_every_name_has_a_docstring() -> None:
     assert [name for name in seep.__all__ if not (getattr(seep, name).__doc__ or "").strip()] == []
 
 
+def test_every_name_has_an_example() -> None:
+    faces = [(seep, name) for name in seep.__all__] + [(seep.testing, name) for name in seep.testing.__all__]
+    without = [name for face, name in faces if ">>> " not in getattr(face, name).__doc__]
+    assert without == ["chaos"]  # it takes real processes and seconds: docs/guide/experiments.md runs one
+
+
 def test_no_name_ahead_of_its_time() -> None:
     assert [name for name in NOT_YET if hasattr(seep, name)] == []
 

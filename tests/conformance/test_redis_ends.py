@@ -116,7 +116,7 @@ def test_fields_are_decoded_and_what_cannot_be_is_a_dead_letter(redis: RedisServ
     errors = result["errors"].to_pylist()
     assert [error["position"] for error in errors] == [f"0:{at}" for at in (*ids[1:-1], large)]
     assert "field 'n' has b'?', which is not a int64" in errors[0]["error"]
-    assert "'n': row 0 has no value" in errors[-2]["error"]
+    assert "'n': the row has no value" in errors[-2]["error"]
     assert "more than 8388608" in errors[-1]["error"]
 
 

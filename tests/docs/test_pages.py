@@ -6,17 +6,26 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import cloudpickle
 import pytest
 
+import seep
+from seep.cli.main import app
 from seep.control.governor import HELD
+from seep.flow.stream import Stream
+from seep.flow.table import Table
+from seep.running.job import Job
+from seep.testing import Driver
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 EXAMPLE = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 NAMED_FILE = re.compile(r"`((?:seep|operators|demo|benchmarks|tests|docs|tools|requirements|deploy)/[\w./-]*)`")
+INSIDE = {"keys_behind", "stream_only", "query_shown", "unwaiting", "upgrade_to"}
+"""For other parts of seep; users need not know them."""
 FOREIGN = re.compile(r"/(?:tmp|work|home|root)/|://(?:localhost|\d)")
 
 
@@ -58,6 +67,21 @@ def test_no_machine_shows(page: Path) -> None:
 def test_every_reason_to_hold_a_wish_back_is_explained() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \|", (ROOT / "docs" / "guide" / "scaling.md").read_text(), re.MULTILINE)
     assert rows == list(HELD)
+
+
+@pytest.mark.parametrize("face", [Stream, Table, Job, Driver, seep], ids=lambda face: face.__name__)
+def test_every_name_is_in_the_guide(face: Any) -> None:
+    guide = "\n".join(page.read_text() for page in [ROOT / "README.md", *(ROOT / "docs" / "guide").glob("*.md")])
+    kinds = [seep] if face is seep else [kind for kind in face.__mro__ if kind is not object]
+    names = {name for kind in kinds for name in (kind.__all__ if face is seep else vars(kind)) if name[0] != "_"}
+    missing = {name for name in names - INSIDE if not re.search(rf"[.`(/\s]{name}\b", guide)}
+    assert missing == set()
+
+
+def test_every_verb_of_the_command_line_is_on_its_page() -> None:
+    page = (ROOT / "docs" / "guide" / "command-line.md").read_text()
+    verbs = [command.callback.__name__ for command in app.registered_commands if command.callback is not None]
+    assert [verb for verb in verbs if f"`seep {verb}" not in page] == []
 
 
 def test_requirements_name_no_host() -> None:

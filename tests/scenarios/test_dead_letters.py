@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import seep
+from seep.cli.main import main
 from seep.runtime.deadletters import NAME, DeadLetters
 from seep.runtime.home import job_path
 
@@ -20,6 +22,43 @@ HOWS = ["inline", "local"]
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SEEP_HOME", str(tmp_path))
     return tmp_path
+
+
+def test_an_error_counts_no_rows_of_a_batch() -> None:
+    """It said "row 0" of whatever row it was, since the row was tried alone."""
+    flow = seep.Flow("counted")
+    rows = flow.source("rows", seep.MemorySource([{"n": n} for n in range(4)]))
+    halves = rows.map(lambda row: {"n": row.n / 2}, schema={"n": int})
+    halves.collect("halves")
+    halves.errors.collect("errors")
+    errors = seep.run(flow)["errors"].column("error").to_pylist()
+    told = "Misuse: column 'n': the row has {}, which is not a int64; round it, or declare a float"
+    assert errors == [told.format(0.5), told.format(1.5)]
+
+
+APP = """
+import seep
+
+flow = seep.Flow("halves")
+rows = flow.source("rows", seep.MemorySource([{"n": n} for n in range(3)]))
+halves = rows.map(lambda row: {"n": 6 // row.n}, schema={"n": int})
+halves.collect("out")
+"""
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_seep_run_says_where_they_are(
+    home: Path, taken: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / "app.py").write_text(APP + ("halves.errors.collect('failed')" if taken else ""))
+    monkeypatch.setattr(sys, "argv", ["seep", "run", str(home / "app.py"), "--workers", "1"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr()
+    assert ended.value.code == 0
+    assert "  out: 2 rows" in said.out
+    where = f"seep: rows that failed, and that no .errors stream takes, are in {job_path('halves') / NAME}\n"
+    assert said.err == ("" if taken else where)
 
 
 def double(row: Any) -> dict[str, int]:

@@ -120,7 +120,7 @@ def test_state(run: Run) -> None:
 
 
 def test_verbs(run: Run) -> None:
-    assert run("scale", "my sales", "count=3") == (0, "count: 3 partitions asked for\n", "")
+    assert run("scale", "my sales", "count=3") == (0, "count: 3 partitions now\n", "")
     assert run("rebalance", "my sales", "count") == (0, "count: rebalanced, the load is so\n", "")
     assert run("rebalance", "my sales", "even") == (0, "even: not rebalanced, the load is so\n", "")
     assert run("kill", "my sales", "count/0") == (0, "killed worker w1, which ran count/0\n", "")

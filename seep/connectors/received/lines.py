@@ -23,7 +23,7 @@ PAUSE_SECONDS = 0.05
 
 
 class SocketSource(ReceivedSource):
-    """Listens for lines on a TCP port. Without ``schema`` each is text, the column `line`; with one, a JSON object.
+    """Listens on a TCP port for lines: text (the column `line`), or with a ``schema`` JSON objects.
 
     >>> SocketSource(9999).schema.names
     ['line']
