@@ -52,7 +52,7 @@ class HeldSlots(ABC):
         self._ended: list[str] = []
         self._session: Any = None
         self._closing = threading.Event()
-        self._closed = False
+        self._closed = threading.Event()
         self._broken: Exception | None = None
         """Why there is no scheduler."""
         self._stillborn = 0
@@ -88,9 +88,13 @@ class HeldSlots(ABC):
     def _stop(self, session: Any) -> None:
         """Let go of the scheduler, dead or alive; end one that was started here."""
 
+    @abstractmethod
+    def _break_off(self) -> None:
+        """A start that takes long, since a cluster does not answer perhaps, is not wanted any more."""
+
     def want(self, count: int) -> None:
         with self._lock:
-            if self._broken is not None or self._closed:
+            if self._broken is not None or self._closed.is_set():
                 return
             for _ in range(count - len(self._slots)):
                 worker = f"{self.scheduler[0].lower()}{secrets.token_hex(4)}"
@@ -142,11 +146,20 @@ class HeldSlots(ABC):
             time.sleep(0.01)
 
     def detach(self) -> None:
-        with self._starting:
-            self._closed = True
-            session, self._session = self._session, None
-            if session is not None:
-                self._stop(session)
+        self._closed.set()
+        if not self._starting.acquire(timeout=GOODBYE_SECONDS):
+            self._break_off()
+            if not self._starting.acquire(timeout=GOODBYE_SECONDS):
+                return  # the thread that waits for it lets go of what comes of it
+        try:
+            self._let_go()
+        finally:
+            self._starting.release()
+
+    def _let_go(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            self._stop(session)
 
     def _running(self) -> set[str]:
         return self._job.registered().keys() & set(self.workers())
@@ -181,7 +194,7 @@ class HeldSlots(ABC):
     def _look(self) -> None:
         """A scheduler that is gone gives no slot again: without a word the flow would wait for one for ever."""
         session = self._session
-        if session is not None and not self._lives(session) and not self._closed:
+        if session is not None and not self._lives(session) and not self._closed.is_set():
             self._broken = Retry(f"{self.scheduler} has ended under the flow; go on with --resume")
 
     def _judge(self, worker: str, said: str) -> None:
@@ -208,7 +221,7 @@ class HeldSlots(ABC):
         with self._starting:
             if self._broken is not None:
                 raise self._broken
-            if self._closed:
+            if self._closed.is_set():
                 raise Retry(f"{self.scheduler} was let go of")
             if self._session is None:
                 try:
@@ -217,6 +230,9 @@ class HeldSlots(ABC):
                 except Exception as error:
                     self._broken = error
                     raise
+            if self._closed.is_set():
+                self._let_go()
+                raise Retry(f"{self.scheduler} was let go of")
             return self._session
 
 

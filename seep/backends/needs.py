@@ -7,7 +7,9 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,6 +25,7 @@ MASTERS = (
     r"|yarn|k8s://.+"
 )
 """As Spark reads them, with executors and cores: those it does not, or finds none for, end after a flow has begun."""
+HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 PATIENCE_SECONDS = 5.0
 LOCAL_WORKERS = 256
 """On one machine. Elsewhere as many as there are buckets: one more would own no key."""
@@ -34,12 +37,21 @@ def need_spark(master: str | None) -> None:
         known = "spark://HOST:PORT, local-cluster[EXECUTORS,CORES,MEGABYTES], local[CORES], yarn and k8s://HOST:PORT"
         raise Misuse(f"master={master!r}; Spark knows {known}")
     _need_java()
+    _need_spark_home()
+    _need_no_other_application()
+    if master == "yarn" and not any(map(os.environ.get, HADOOP)):
+        raise Misuse(f"master='yarn' is found by its configuration: set {' or '.join(HADOOP)} to its folder")
     if master is not None and master.startswith("spark://"):
         _need_server(f"the Spark master {master}", master.removeprefix("spark://"))
 
 
 def need_ray(address: str | None) -> None:
     _need_package("ray", "Ray", "ray")
+    ray = sys.modules.get("ray")
+    if ray is not None and ray.is_initialized():
+        raise Misuse(
+            "this process uses Ray already, and can do so once: call ray.shutdown() first, or use another process"
+        )
     if address is not None:
         _need_server(f"Ray at {address}", address.removeprefix("ray://"))
 
@@ -98,6 +110,32 @@ def _need_java() -> None:
     if not found or int(found.partition(".")[0]) < JAVA:
         what = f"{java} is of version {found}" if found else f"{java} does not run" if java else "there is none"
         raise Misuse(f"Spark needs Java {JAVA}: {what}; install one (or newer), or set JAVA_HOME")
+
+
+def _need_spark_home() -> None:
+    """pyspark starts the Spark that is there; of another version than its own it understands no answer."""
+    home = os.environ.get("SPARK_HOME")
+    if not home:
+        return
+    from pyspark.version import __version__
+
+    found = [re.sub(r".*_[\d.]+-(.*)\.jar", r"\1", jar.name) for jar in Path(home, "jars").glob("spark-core_*.jar")]
+    if __version__ not in found:
+        what = f"Spark {found[0]}" if found else "no Spark"
+        raise Misuse(
+            f"SPARK_HOME={home} has {what}, and pyspark is {__version__}; unset SPARK_HOME, or set it to that one"
+        )
+
+
+def _need_no_other_application() -> None:
+    """A process has one at most: two flows, or a flow and a session of the user's, need a process each."""
+    pyspark = sys.modules.get("pyspark")
+    other = getattr(getattr(pyspark, "SparkContext", None), "_active_spark_context", None)
+    if other is not None:
+        raise Misuse(
+            f"this process has a Spark application already ({other.appName!r}), and can have one only: "
+            "stop it first, or run the flow in another process"
+        )
 
 
 def _version(java: str) -> str:

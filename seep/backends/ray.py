@@ -131,6 +131,9 @@ class RayBackend(HeldSlots):
         node = session._private.worker._global_node
         return node is not None and bool(node.remaining_processes_alive())
 
+    def _break_off(self) -> None:
+        """It gives up by itself."""
+
     def _stop(self, session: Any) -> None:
         for worker in list(self._actors):
             self._kill(session, worker)

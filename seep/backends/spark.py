@@ -58,7 +58,11 @@ class SparkBackend(HeldSlots):
         super().__init__(job, network_address(self._master))
 
     def _start(self) -> Any:
-        return self._given or start_spark(self._master, self._job)
+        if self._given is not None:
+            return self._given
+        session = start_spark(self._master, self._job)
+        _tell_of_tasks(session, False)
+        return session
 
     def _hold(self, session: Any, worker: str) -> str:
         # The task goes on until its process is killed: were its thread interrupted, the process would outlive it.
@@ -80,6 +84,11 @@ class SparkBackend(HeldSlots):
         except Exception:  # its Java process does not answer, or it was stopped on this side
             return False
 
+    def _break_off(self) -> None:
+        """It ends with its Java process; one of spark-submit's is not ours, and ends with this one."""
+        if self._given is None and (process := _java_process()) is not None:
+            process.terminate()
+
     def _stop(self, session: Any) -> None:
         """An application of our own ends here, and its executors with it; a context that was given goes on, without the
         tasks that wait for an executor: there would be one some day, and then a worker of a flow that is gone."""
@@ -87,6 +96,7 @@ class SparkBackend(HeldSlots):
             return
         if self._given is None:
             session.stop()
+            _tell_of_tasks(session, True)
             return
         for worker in set(self.workers()) - self._running():
             session.cancelJobGroup(worker)
@@ -122,8 +132,25 @@ def _configuration() -> Any:
     # Set but empty it would send pyspark to a Spark in the root directory.
     if not os.environ.get("SPARK_HOME", "x"):
         del os.environ["SPARK_HOME"]
+    if (process := _java_process()) is not None and process.poll() is not None:
+        # That of an application before, which was killed: pyspark would ask it for ever.
+        SparkContext._gateway = SparkContext._jvm = None
     SparkContext._ensure_initialized()
     return SparkConf()
+
+
+def _java_process() -> Any:
+    """Of Spark, if pyspark has started one in this process; it keeps it for the next application."""
+    from pyspark import SparkContext
+
+    return getattr(SparkContext._gateway, "proc", None)
+
+
+def _tell_of_tasks(context: Any, wanted: bool) -> None:
+    """Spark prints a stack for each task that fails. Ours are slots: they do with each worker that is killed."""
+    log4j = context._jvm.org.apache.logging.log4j
+    level = log4j.Level.WARN if wanted else log4j.Level.OFF
+    log4j.core.config.Configurator.setLevel("org.apache.spark.scheduler.TaskSetManager", level)
 
 
 def start_spark(master: str, job: JobDirectory) -> Any:

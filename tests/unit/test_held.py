@@ -39,6 +39,7 @@ class Scheduler(HeldSlots):
         self.started = self.stopped = 0
         self.killed: list[str] = []
         self.lives = True
+        self.broken_off = threading.Event()
 
     def _start(self) -> Any:
         self.started += 1
@@ -55,6 +56,9 @@ class Scheduler(HeldSlots):
 
     def _stop(self, session: Any) -> None:
         self.stopped += 1
+
+    def _break_off(self) -> None:
+        self.broken_off.set()
 
 
 @pytest.fixture
@@ -230,6 +234,30 @@ def test_no_new_session_after_the_end(job: JobDirectory) -> None:
     until(lambda: not slots.workers(), "the slots to end")
     slots.want(4)
     assert (slots.started, slots.stopped, slots.workers()) == (1, 1, [])
+
+
+@pytest.mark.parametrize("hears", [True, False])
+def test_a_start_that_takes_long_is_broken_off(job: JobDirectory, monkeypatch: pytest.MonkeyPatch, hears: bool) -> None:
+    """A cluster that does not answer: Ctrl-C waited for it, and did nothing."""
+    monkeypatch.setattr(held, "GOODBYE_SECONDS", 0.05)
+    answers = threading.Event()
+
+    def start() -> int:
+        if hears:
+            assert slots.broken_off.wait(10)
+            raise ConnectionError("its process has ended")
+        answers.wait(10)
+        return 1
+
+    slots = Scheduler(job, start, lambda worker: "")
+    slots.want(2)
+    until(lambda: slots.started, "the start")
+    slots.close()
+    assert slots.broken_off.is_set()
+    assert bool(slots.workers()) is not hears
+    answers.set()
+    until(lambda: not slots.workers(), "the slots to end")
+    assert (slots.started, slots.stopped) == (1, 0 if hears else 1)
 
 
 def test_a_scheduler_that_ends_is_told(job: JobDirectory) -> None:

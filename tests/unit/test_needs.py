@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import socket
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import seep
-from seep.backends.needs import MASTERS
+from seep.backends.needs import MASTERS, need_spark
 from seep.cli.main import main
 from seep.flow.compile import compile_flow
 from seep.runtime.job import JobDirectory
@@ -112,6 +114,65 @@ def test_a_master_at_an_address_of_ipv6(home: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(seep.Misuse, match=r"\[fd00::7\]:7077 cannot be reached: nobody"):
         start(on, form.format("[fd00::7]:7077"))
     assert asked == [("fd00::7", 7077)]
+
+
+@pytest.mark.parametrize(
+    ("jar", "says"),
+    [
+        ("", "has no Spark, and pyspark is "),
+        ("spark-core_2.12-3.5.1.jar", "has Spark 3.5.1, and pyspark is "),
+    ],
+)
+def test_another_spark_than_pysparks(home: Path, monkeypatch: pytest.MonkeyPatch, jar: str, says: str) -> None:
+    """What the job before had kept was gone by the time it was found out."""
+    monkeypatch.setenv("JAVA_HOME", str(java(home, "17.0.1")))
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    (home / "jars").mkdir()
+    (home / "jars" / (jar or "else.jar")).touch()
+    with pytest.raises(seep.Misuse, match=f"^SPARK_HOME={home} {says}.*; unset SPARK_HOME"):
+        start("spark")
+    assert (home / "kept" / "store").exists()
+
+
+def test_the_spark_of_pyspark(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pyspark = pytest.importorskip("pyspark")
+    monkeypatch.setenv("JAVA_HOME", str(java(home, "17.0.1")))
+    monkeypatch.setenv("SPARK_HOME", str(Path(pyspark.__file__).parent))
+    need_spark(None)
+
+
+def test_yarn_without_its_configuration(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark asked a resource manager at 0.0.0.0, again and again."""
+    monkeypatch.setenv("JAVA_HOME", str(java(home, "17.0.1")))
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(seep.Misuse, match=r"^master='yarn' .* set HADOOP_CONF_DIR or YARN_CONF_DIR"):
+        start("spark", "yarn")
+    assert (home / "kept" / "store").exists()
+    monkeypatch.setenv("YARN_CONF_DIR", str(home))
+    need_spark("yarn")
+
+
+def test_a_process_with_a_spark_application(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notebook's, or that of another flow: refused by Spark when the flow had begun and what was kept had gone."""
+    pyspark = pytest.importorskip("pyspark")
+    monkeypatch.setenv("JAVA_HOME", str(java(home, "17.0.1")))
+    monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", SimpleNamespace(appName="a notebook"))
+    with pytest.raises(seep.Misuse, match=r"^this process has a Spark application already \('a notebook'\)"):
+        start("spark")
+    assert (home / "kept" / "store").exists()
+
+
+@pytest.mark.parametrize("address", [None, "auto"])
+def test_a_process_that_uses_ray(home: Path, monkeypatch: pytest.MonkeyPatch, address: str | None) -> None:
+    """It was shut down under its user."""
+    shut: list[bool] = []
+    user = SimpleNamespace(is_initialized=lambda: True, shutdown=lambda: shut.append(True), __spec__=find_spec("ray"))
+    monkeypatch.setitem(sys.modules, "ray", user)
+    with pytest.raises(seep.Misuse, match=r"^this process uses Ray already"):
+        start("ray", address)
+    assert not shut
+    assert (home / "kept" / "store").exists()
 
 
 @pytest.mark.parametrize("name", ["master", "store", "checkpoints", "prometheus"])
