@@ -54,7 +54,7 @@ def options(
 ) -> None:
     """Stateful stream operators that grow, shrink and recover while they run.
 
-    Exit codes: 0 done, 1 something was lost or differs, 2 wrong input, 3 a running flow cannot now, 130 Ctrl-C.
+    Exit codes: 0 done, 1 something was lost or differs, 2 wrong input, 3 not now, try again, 130 Ctrl-C.
     """
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), err=True)

@@ -24,7 +24,10 @@ all, and never twice. State is exact in all of them."""
 
 
 class Flow:
-    """A declared graph of sources, operators and sinks.
+    """What a user declares: sources, operators and sinks, and the streams between them. Building one runs nothing.
+
+    ``epoch`` is how often rows are passed on together, ``checkpoint`` how often state is saved. ``guarantee`` says how
+    often others see what a sink shows after a failure: ``"exactly-once"``, ``"at-least-once"`` or ``"at-most-once"``.
 
     >>> import seep
     >>> flow = Flow("words")
@@ -64,7 +67,11 @@ class Flow:
         lateness: str | timedelta = "0s",
         idle: str | timedelta | None = None,
     ) -> Stream:
-        """A stream of what the source gives; ``time`` is the column of event time."""
+        """A stream of what the source gives; ``time`` is the column of event time (``("ts", "ms")`` for an integer).
+
+        ``lateness`` is how much later than the newest row another may come and still be in time. With ``idle``, a part
+        of the source (a file, a partition of a topic) that has been silent for so long holds the others up no longer.
+        """
         with at_place("source"):
             source = connector_of(source)
             if not hasattr(source, "read") or not hasattr(source, "schema"):

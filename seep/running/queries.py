@@ -159,6 +159,8 @@ def _tables_named(database: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
     """The tables that a query reads, as it spells them."""
     [(found,)] = database.execute("select json_serialize_sql(?)", [sql]).fetchall()
     tree = json.loads(found)
+    if tree.get("error_type") == "not implemented":  # of all that is no SELECT
+        raise Misuse(f"sql: {_one_line(sql)!r} is no select; state can only be read: give one select")
     if tree.get("error"):
         raise Misuse(f"sql: {_one_line(str(tree['error_message']))}")
     if len(tree["statements"]) != 1:

@@ -119,6 +119,7 @@ def test_the_number_of_rows_is_bounded_where_they_travel_as_json(ran: Ran, monke
         ("select * from read_text('/etc/passwd')", "sql: Permission Error: "),
         ("select * from glob('/*')", "sql: Permission Error: "),
         ("select * from read_parquet('https://127.0.0.1/x')", "sql: "),
+        ("drop table by_word", "sql: 'drop table by_word' is no select; state can only be read: give one select"),
         ("copy (select 1) to '/tmp/seep-must-not-exist'", "sql: "),
         ("attach '/tmp/seep-must-not-exist.db'", "sql: "),
         ("create table x as select 1", "sql: "),
