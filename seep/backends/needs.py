@@ -129,9 +129,10 @@ def _need_spark_home() -> None:
 
 def _need_no_other_application() -> None:
     """A process has one at most: two flows, or a flow and a session of the user's, need a process each."""
-    pyspark = sys.modules.get("pyspark")
-    other = getattr(getattr(pyspark, "SparkContext", None), "_active_spark_context", None)
-    if other is not None:
+    known = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    other = getattr(known, "_active_spark_context", None)
+    process = getattr(getattr(known, "_gateway", None), "proc", None)
+    if other is not None and (process is None or process.poll() is None):
         raise Misuse(
             f"this process has a Spark application already ({other.appName!r}), and can have one only: "
             "stop it first, or run the flow in another process"

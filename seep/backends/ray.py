@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +52,25 @@ class RayBackend(HeldSlots):
         self._asking = threading.Lock()
         self._shut = False
         # Ray's processes end with the thread that started them: no slot's thread lives long enough.
-        self._keeper = ThreadPoolExecutor(1, "seep-ray")
+        self._keeper: threading.Thread | None = None
+        self._over = threading.Event()
 
     def _start(self) -> Any:
-        return self._keeper.submit(self._init).result()
+        begun: Future[Any] = Future()
+        # Whoever ends this process does not wait for a Ray that does not answer.
+        self._keeper = threading.Thread(target=self._keep, args=(begun,), name="seep-ray", daemon=True)
+        self._keeper.start()
+        return begun.result()
+
+    def _keep(self, begun: Future[Any]) -> None:
+        try:
+            session = self._init()
+        except BaseException as error:
+            begun.set_exception(error)
+            return
+        begun.set_result(session)
+        self._over.wait()
+        session.shutdown()
 
     def _init(self) -> Any:
         # A slot that asks when Ray has just been let go of would start another one.
@@ -142,8 +157,9 @@ class RayBackend(HeldSlots):
             time.sleep(0.01)
         with self._asking:
             self._shut = True
-        self._keeper.submit(session.shutdown).result()
-        self._keeper.shutdown()
+        self._over.set()
+        assert self._keeper is not None
+        self._keeper.join()
         if self._address is None:
             remove_files(self._job.path)
 

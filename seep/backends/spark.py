@@ -92,11 +92,12 @@ class SparkBackend(HeldSlots):
     def _stop(self, session: Any) -> None:
         """An application of our own ends here, and its executors with it; a context that was given goes on, without the
         tasks that wait for an executor: there would be one some day, and then a worker of a flow that is gone."""
-        if not self._lives(session):
-            return
         if self._given is None:
-            session.stop()
-            _tell_of_tasks(session, True)
+            with contextlib.suppress(Exception):  # its Java process may have ended
+                session.stop()
+                _tell_of_tasks(session, True)
+            return
+        if not self._lives(session):
             return
         for worker in set(self.workers()) - self._running():
             session.cancelJobGroup(worker)
@@ -134,7 +135,7 @@ def _configuration() -> Any:
         del os.environ["SPARK_HOME"]
     if (process := _java_process()) is not None and process.poll() is not None:
         # That of an application before, which was killed: pyspark would ask it for ever.
-        SparkContext._gateway = SparkContext._jvm = None
+        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
     SparkContext._ensure_initialized()
     return SparkConf()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -67,7 +69,7 @@ def test_ray_is_asked_for_nothing_once_it_is_shut_down(
 ) -> None:
     ray = Ray(deaf)
     monkeypatch.setattr(backend, "END_SECONDS", 0.2, raising=False)
-    monkeypatch.setattr(RayBackend, "_start", lambda self: ray)
+    monkeypatch.setattr(RayBackend, "_init", lambda self: ray)
     slots = RayBackend(JobDirectory.create(tmp_path / "job", Graph({}, ()), Settings()))
     slots.want(2)
     until(lambda: len(slots._actors) == 2, "two actors")
@@ -75,3 +77,30 @@ def test_ray_is_asked_for_nothing_once_it_is_shut_down(
     until(lambda: not slots.workers(), "no slot is left")
     assert not ray.up
     assert ray.asked_too_late == []
+
+
+def test_a_process_that_ends_does_not_wait_for_a_ray_that_does_not_answer(tmp_path: Path) -> None:
+    """It did so after Ctrl-C, for minutes, with all said and done."""
+    program = f"""
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from seep.backends import held
+from seep.backends.ray import RayBackend
+from seep.model.settings import Settings
+from seep.partition.contract import Graph
+from seep.runtime.job import JobDirectory
+
+begun = threading.Event()
+def init(self):
+    begun.set()
+    threading.Event().wait()
+
+held.GOODBYE_SECONDS, RayBackend._init = 0.05, init
+slots = RayBackend(JobDirectory.create(Path({str(tmp_path / "job")!r}), Graph({{}}, ()), Settings()))
+slots.want(1)
+begun.wait()
+slots.close()
+"""
+    subprocess.run([sys.executable, "-c", program], timeout=60, check=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import pytest
 
 from seep.backends import spark as backend
+from seep.backends.needs import _need_no_other_application
 from seep.backends.spark import SparkBackend
+from seep.errors import Misuse
 from seep.model.settings import Settings
 from seep.partition.contract import Graph
 from seep.runtime.job import JobDirectory
@@ -43,11 +46,15 @@ def test_a_java_process_that_has_ended_is_forgotten(
     old = Java(code)
     monkeypatch.setattr(SparkContext, "_gateway", old)
     monkeypatch.setattr(SparkContext, "_jvm", None)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", SimpleNamespace(appName="of before"))
+    with contextlib.nullcontext() if not kept else pytest.raises(Misuse, match="already \\('of before'\\)"):
+        _need_no_other_application()
     found: list[Any] = []
     monkeypatch.setattr(SparkContext, "_ensure_initialized", lambda: found.append(SparkContext._gateway))
     monkeypatch.setattr("pyspark.SparkConf", lambda: None)
     backend._configuration()
     assert found == [old if kept else None]
+    assert (SparkContext._active_spark_context is not None) is kept
 
 
 @pytest.mark.parametrize("given", [False, True])
