@@ -64,6 +64,7 @@ class Lives:
         few = {"epoch_rows": self.epoch_rows, "first_epoch_rows": self.epoch_rows} if self.epoch_rows else {}
         self.settings = with_fields(flow.settings, spare_workers=1, **few)
         self.flow, self.store, self.upgrades = flow.name, SimStore(), dict[str, Upgrade]()
+        self.upgraded: Graph | None = None
         if saved is not None:
             saved.prepare(graph, self.store, saved.match(graph, asked))
             self.wall_ms = max(self.wall_ms, saved.now_ms)
@@ -147,8 +148,9 @@ class Lives:
 
     # --- how it ends ---------------------------------------------------------------------------------------------
 
-    def save(self, graph: Graph | None = None) -> Savepoint:
-        """The life ends where the savepoint is: what it does after that does not count."""
+    def save(self, shown: bool = False) -> Savepoint:
+        """The life ends where the savepoint is: what it does after that does not count. `shown`: it does nothing after
+        that, and what it has committed is visible outside."""
         world, controller = self.world, self.world.controller
         wanted = self.fixed()
         saves = [whole(world.store, p, controller.statuses[p].fixed_version) for p in wanted.old]
@@ -159,10 +161,16 @@ class Lives:
         highest = max(s.epoch for s in controller.statuses.values()) + HEADROOM_EPOCHS
         self.count += 1
         path = self.home / f"v{self.count}"
-        used = graph or world.graph
-        saved = Savepoint.write(path, KEY, self.flow, wanted.at, highest, at_hand(saves), positions, used)
+        graph = self.upgraded or world.graph
+        if shown:
+            statuses, sinks = controller.statuses, [name for name, n in graph.nodes.items() if n.kind == "sink"]
+            self.until(
+                lambda: all(statuses[p].shown >= wanted.at for p in statuses if p.operator in sinks), "all to be shown"
+            )
+        saved = Savepoint.write(path, KEY, self.flow, wanted.at, highest, at_hand(saves), positions, graph)
         world.request(ReleaseEpoch(wanted.number))
-        self.advance(3)  # which the next life does not know of
+        if not shown:
+            self.advance(3)  # which the next life does not know of
         self._over(wanted.at)
         return saved
 
