@@ -2,8 +2,7 @@
 
 `Source.read` answers whole batches and an opaque position; a flow needs any number of rows, and the same ones again. So
 a position inside is four things: the user's position, how many rows behind it were taken, how many rows were taken in
-all, and whether that was the end. What lies between two of them is a number of rows behind a position, however the
-source cuts its batches this time.
+all, and whether that was the end. What lies between two of them is a number of rows behind one, however it cuts them.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import cloudpickle
 import pyarrow as pa
 
 from seep.connectors.complete import complete
@@ -28,9 +28,7 @@ from seep.model.care import Spot
 from seep.model.schema import normalise, physical, record_of, refuse_counted_times, schema_of
 
 AGAIN_SECONDS = 30.0
-"""For so long an epoch that is read again is waited for: who reads it cannot go on without."""
-
-
+"""An epoch that is read again is waited for: who reads it cannot go on without."""
 GROWTH_SECONDS = 1.0
 """So often a source whose partitions may become more is asked for their number."""
 
@@ -130,7 +128,18 @@ class Chunk(NamedTuple):
     """The user's position behind it; None: that was the end."""
 
 
-class OwnSource:
+class _Around:
+    _is_theirs = True  # in the user's own process, where what the object was given may be looked at
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _is_theirs=False)
+
+    def _copied(self, own: Any) -> Any:
+        """For one partition. In a worker it shares nothing with the others: no list that `__init__` has made."""
+        return copy.copy(own) if self._is_theirs else cloudpickle.loads(cloudpickle.dumps(own))
+
+
+class OwnSource(_Around):
     """`seep.connectors.contract.Source` around a user's."""
 
     def __init__(self, source: Source) -> None:
@@ -251,7 +260,7 @@ class OwnSource:
     def _asked(self, split: int, at: Any) -> Chunk:
         reader = self._readers.get(split)
         if reader is None:
-            reader = self._readers[split] = copy.copy(self._source)
+            reader = self._readers[split] = self._copied(self._source)
             reader.partition = split
         answer = _called(self._who, f"read({at!r})", partial(reader.read, at))
         try:
@@ -353,7 +362,7 @@ def _called(who: str, what: str, call: Callable[[], Any]) -> Any:
         raise Misuse(f"{who}: {what} raises {type(problem).__name__}: {problem}") from problem
 
 
-class OwnSink:
+class OwnSink(_Around):
     """`seep.connectors.contract.Sink` around a user's."""
 
     kind = "own"
@@ -366,11 +375,11 @@ class OwnSink:
     def prepared(self) -> OwnSink:
         """With a name that no other run has: its epochs begin with 1 again."""
         found = copy.copy(self)
-        found._run = secrets.token_hex(8)
+        found._run, found._is_theirs = secrets.token_hex(8), self._is_theirs
         return found
 
     def open(self, opening: Opening) -> Publish:
-        sink = copy.copy(self._sink)
+        sink = self._copied(self._sink)
         sink.writer = f"{self._run}-{opening.name}-{opening.number}"
 
         def shown(call: str, epoch: int) -> str:

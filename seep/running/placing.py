@@ -19,7 +19,7 @@ from seep.flow.accounts import opened
 from seep.flow.fused import ACCOUNTS, BOOKS, TAILS
 from seep.model.arrow import BUCKET, KEY, REPLICATED, ArrowState, joined
 from seep.model.epoch import Progress
-from seep.model.ids import BEGINNING, EVERYTHING, Generation, KeyRange, PartitionId
+from seep.model.ids import BEGINNING, EVERYTHING, FOREVER, Generation, KeyRange, PartitionId
 from seep.partition.contract import Graph, Node, split_bucket
 from seep.protocol.effects import Append, FenceStore, PutCheckpoint, SwapJournal
 from seep.protocol.journal import Entry, Journal
@@ -116,17 +116,24 @@ class Placing:
         saved = self.saved.manifest["sources"].get(self.matched.sources.get(node.name, ""), {"splits": {}})
         if not saved["splits"]:
             return
-        self._watermarks[node.name] = saved["watermark"]
-        first, splits = node.make().splits, {}
+        intake, splits = node.make(), {}
+        first, latest = intake.splits, BEGINNING
         for split, (old, at) in splits_now(self.saved.path.name, node, saved).items():
-            rest, counted = ([BEGINNING, False, 0], {}) if old is None else _kept(saved["splits"][old])
-            splits[split] = [at, at, *rest, self.matched.counters(node.name, counted)]
+            known = [at, at, BEGINNING, False, 0, {}] if old is None else saved["splits"][old]
+            _, _, time, ended, heard, counted = known
+            # The end that it had then is asked for anew: there may be more of it now, unless it is gone.
+            splits[split] = [at, at, time, ended and split >= first, heard, self.matched.counters(node.name, counted)]
             add(self._counters[node.name], splits[split][-1])
+            latest = max(latest, time)
+        watermark = saved["watermark"]
+        if watermark == FOREVER:
+            watermark = latest - intake.lateness_us if latest > BEGINNING else BEGINNING
+        self._watermarks[node.name] = watermark
         for entry in entries:
             record = {
                 "after": after - 1,
                 "now": saved["now"],
-                "watermark": saved["watermark"],
+                "watermark": watermark,
                 "ended": False,
                 "idle": False,
                 "edges": {},
@@ -153,12 +160,6 @@ class Placing:
         reply = self.store.perform(effect)
         if reply is None or reply.error:
             raise DataLoss(f"savepoint {self.saved.path.name!r} could not be put in place: {reply and reply.value}")
-
-
-def _kept(known: list[Any]) -> tuple[list[Any], dict[str, int]]:
-    """Of a split: its times, and its counters."""
-    _, _, *rest, counted = known
-    return rest, counted
 
 
 def united(states: list[ArrowState]) -> ArrowState:

@@ -9,11 +9,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import cloudpickle
 import polars as pl
 import pyarrow as pa
 import pytest
 
 import seep
+from seep.connectors.contract import Committed, Opening
+from seep.connectors.own import OwnSink, connector_of
+from seep.model.arrow import BUCKET
 from seep.testing import check_sink, check_source
 from tests.scenarios.conftest import Start
 from tests.scenarios.conftest import begin as begin
@@ -354,3 +358,51 @@ def test_inline_what_a_sink_may_show_once_is_told_of(capsys: pytest.CaptureFixtu
 def test_inline_a_sink_that_raises_is_the_users_to_mend() -> None:
     with pytest.raises(seep.Misuse, match=r"^out: sink Down: commit\(1\) raises RuntimeError: boom x$"):
         inline_into(Down(1, RuntimeError("boom\nx")))
+
+
+class Buffers(seep.Sink):
+    """As in the guide: what it is given is kept in a dict that `__init__` has made."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: dict[int, list[int]] = {}
+
+    def write(self, epoch: int, batch: pa.RecordBatch) -> None:
+        self.rows[epoch] = batch.column("n").to_pylist()
+
+    def commit(self, epoch: int) -> None:
+        with self.path.open("a") as file:
+            file.writelines(f"{n}\n" for numbers in self.rows.values() for n in numbers)
+        self.rows = {}
+
+
+def test_partitions_of_a_sink_in_one_worker_share_nothing(tmp_path: Path) -> None:
+    """Rows of one were overwritten by those of another, or written by both."""
+    there = cloudpickle.loads(cloudpickle.dumps(OwnSink(Buffers(tmp_path / "out")).prepared()))
+    first, second = (there.open(Opening("out", number)) for number in (0, 1))
+
+    def epoch(at: int, n: int) -> Committed:
+        return Committed(at, pa.record_batch({"n": [n], BUCKET: pa.array([0], pa.uint16())}), False)
+
+    first([epoch(1, 10), epoch(2, 20), epoch(3, 30)])
+    second([epoch(1, 11)])
+    second([epoch(2, 21), epoch(3, 31)])
+    assert sorted(map(int, (tmp_path / "out").read_text().split())) == [10, 11, 20, 21, 30, 31]
+
+
+class Reads(seep.Source):
+    schema = {"n": int}  # noqa: RUF012
+    partitions = 2
+
+    def __init__(self) -> None:
+        self.given: list[int] = []
+
+    def read(self, position: Any) -> Any:
+        self.given.append(self.partition)
+        return [[(self.partition,) for _ in self.given]], None
+
+
+def test_partitions_of_a_source_in_one_worker_share_nothing() -> None:
+    there = cloudpickle.loads(cloudpickle.dumps(connector_of(Reads())))
+    found = [there.read(split, None, None, 10, 0).record.num_rows for split in range(2)]
+    assert found == [1, 1]

@@ -64,3 +64,25 @@ def test_a_topic_is_read_on_from_where_it_was(begin: Start, kafka: KafkaBroker, 
     with pytest.raises(seep.Misuse, match=r"forgotten|not there any more") as refused:
         begin(flow_of(servers, make_topic(servers, f"other-{name}"), parts=1), restore="v1")
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.server
+@pytest.mark.timeout(120)
+def test_a_topic_that_was_read_to_its_end_is_read_to_the_end_it_has_now(begin: Start, kafka: KafkaBroker) -> None:
+    """A Table of a topic was loaded up to where the topic had ended when the first flow was started."""
+    servers, topic = kafka.address, make_topic(kafka.address, "loaded", 2)
+
+    def flow() -> seep.Flow:
+        found = flow_of(servers, topic, parts=1, load="to-end")
+        found.source("others", seep.GeneratorSource(lambda i: {"n": i}, rate=100)).collect("others-out")
+        return found
+
+    put(servers, topic, range(20), 0)
+    job = begin(flow())
+    until(lambda: counted(job) == 20, "all of the first rows")
+    job.savepoint("v1")
+    job.close()
+    put(servers, topic, range(20, 30), 1)
+    job = begin(flow(), restore="v1")
+    until(lambda: counted(job) == 30, "those that came after it")
+    assert (job.audit()["problems"], job.audit()["balanced"]) == ([], True)
