@@ -258,7 +258,15 @@ BOUND_TO_AN_END = ("aggregate-close", "arrival", "apply-clocked")
 """An end that comes again is told again; what waits for a time of the clock has it come."""
 
 
-@pytest.mark.parametrize("name", OPERATORS)
+VARIANTS = {
+    *("aggregate-all", "tumbling-many", "sliding-update", "sliding-every", "session-inclusive", "count-window-every"),
+    *("join-left", "join-right", "table-window", "table-join-full", "top-ties", "dedupe-ttl"),
+}
+"""Of what others stand for, too."""
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("name", [pytest.param(one, marks=SLOW if one in VARIANTS else ()) for one in OPERATORS])
 def test_an_operator_in_many_lives(name: str, tmp_path: Path) -> None:
     """Split, saved, restored with another parallelism, killed as a whole twice, upgraded, saved again and restored,
     ended, killed, saved and restored once more."""
