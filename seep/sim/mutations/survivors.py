@@ -1,6 +1,7 @@
 """Drawn breakages that nothing can find, by their text, and why: nobody could tell the difference."""
 
 SURVIVORS: dict[str, str] = {
+    "@lru_cache(maxsize=1024)  ->  @lru_cache(maxsize=(1023))": "how much is remembered of what is looked up often",
     "self.state_bytes = 0 if full.state is None else full.state.size_bytes  ->  "
     "self.state_bytes = (-1) if full.state is None else full.state.size_bytes": (
         "tuning: what has no state and an empty buffer is saved as an increment where it might as well be in full"
